@@ -93,7 +93,7 @@ def test_a_change_that_nobody_knows_is_an_error_and_writes_nothing(
     op: str | None,
 ) -> None:
     changes = frame(spark, [(100, 1, "U", 0), (101, 2, op, 0)])
-    with pytest.raises(Exception, match=f"column 'op' has {op!r}, which is no change") as caught:
+    with pytest.raises(Exception, match=f"column 'op' has {op!r}, which is no operation") as caught:
         apply(table, changes)
     if apply is on_the_driver:
         assert isinstance(caught.value, lancemem.InvalidInputError)
@@ -119,7 +119,7 @@ def epochs(table: LancememTable) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("v", "op", "told"), [(1, "x", "which is no change"), (None, "U", "column 'v' is null")]
+    ("v", "op", "told"), [(1, "x", "which is no operation"), (None, "U", "column 'v' is null")]
 )
 def test_few_changes_that_one_shard_refuses_are_written_in_none(
     spark: SparkSession, two_shards: LancememTable, v: int | None, op: str, told: str

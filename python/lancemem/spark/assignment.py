@@ -70,8 +70,8 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Targ
         is_right = _is_read(value, made, wanted)
     else:
         raise lancemem.InvalidInputError(
-            f"column {target.column!r} is {wanted.simpleString()}, the merge has "
-            f"{have.simpleString()} for it: cast it"
+            f"column {target.column!r} is {wanted.simpleString()}, the value of the merge is "
+            f"{have.simpleString()}: cast the value"
         )
     told = as_raised(
         f"column '{target.column}' is {wanted.simpleString()}, which cannot hold the value "
@@ -134,8 +134,8 @@ def _nested(value: Column, have: st.DataType, wanted: st.DataType, target: Targe
         names = sorted(part.name for part in wanted)
         if sorted(part.name for part in have) != names:
             raise lancemem.InvalidInputError(
-                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the merge has "
-                f"one of {', '.join(have.names)} for it"
+                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the value of "
+                f"the merge is a struct of {', '.join(have.names)}"
             )
         parts = [
             assigned(

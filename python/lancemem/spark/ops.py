@@ -27,7 +27,7 @@ def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Arra
     if not pc.all(known, min_count=0).as_py():
         first = ops.filter(pc.invert(known))[0].as_py()
         raise lancemem.InvalidInputError(
-            f"column {column!r} has {first!r}, which is no change: upserts are "
+            f"column {column!r} has {first!r}, which is no operation: upserts are "
             f"{', '.join(INSERTS + UPDATES)}, deletes {', '.join(DELETES)}, and "
             f"{', '.join(BEFORE)} are left out"
         )

@@ -107,7 +107,7 @@ def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
         return [Split(uri, None, (0, 1))]
     snapshot = lancemem.open_table(uri).snapshot(consistency=consistency)
     if snapshot.token is None:
-        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no name")
+        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no token")
     parts = max(1, min(most, snapshot.num_base_fragments))
     return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
 

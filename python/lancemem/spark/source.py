@@ -162,7 +162,7 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError("option opColumn names a column, got ''")
         if op != "upsert" and op_column:
             raise lancemem.InvalidInputError(
-                f"option op={op!r} is for all rows, and opColumn says it for each: leave one out"
+                f"option op={op!r} applies to all rows, opColumn to each row: give one of them"
             )
         return op, op_column
 
@@ -198,7 +198,7 @@ class LancememDataSource(DataSource):
         shards = table.sharding.num_shards if table.sharding else 1
         if wanted is not None and self._number("shards") != shards:
             raise lancemem.InvalidInputError(
-                f"table {table.uri} has {shards} shards, not {wanted}; a table keeps them"
+                f"table {table.uri} has {shards} shards, not {wanted}: their number is fixed"
             )
         return table
 
@@ -238,7 +238,7 @@ class LancememDataSource(DataSource):
         unknown = [name for name in self.options if name.lower() not in known]
         if unknown:
             raise lancemem.InvalidInputError(
-                f"option {unknown[0]!r} means nothing to a {action} of lancemem; it knows "
+                f"unknown option {unknown[0]!r} for a {action} of lancemem; the options are "
                 f"{', '.join(sorted(known))}"
             )
 
@@ -391,7 +391,9 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
             return
         query_id = staged[0].query_id
         if query_id is None:
-            raise lancemem.InternalError("a task of a stream did not know its query")
+            raise lancemem.InternalError(
+                f"a task of a stream has no query id: Spark did not set {transactions.QUERY_ID}"
+            )
         txn = transactions.of_micro_batch(query_id, batchId)
         self._link(_runs_of(messages), _name_of(messages), txn)
 

@@ -223,7 +223,9 @@ class LancememTable:
         if isinstance(schema, StructType):
             schema = arrow_schema(schema, vectors)
         elif vectors:
-            raise lancemem.InvalidInputError("an Arrow schema says itself which lists are vectors")
+            raise lancemem.InvalidInputError(
+                "vectors= needs a Spark schema; an Arrow schema has fixed-size lists itself"
+            )
         key = [primary_key] if isinstance(primary_key, str) else list(primary_key)
         table = lancemem.create_table(
             uri,
@@ -493,7 +495,7 @@ class LancememTable:
             )
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
-                "changes need the column that orders them: sequence_by"
+                "changes need sequence_by, the column that orders them"
             )
         else:
             plan = self._changes_plan(
@@ -700,8 +702,8 @@ class LancememTable:
         names = self.refresh().schema.names
         if keep_newest and sequence_by not in names:
             raise lancemem.InvalidInputError(
-                f"table {self.uri} has no column {sequence_by!r}: keep_newest compares a change "
-                "with the stored row by it"
+                f"table {self.uri} has no column {sequence_by!r}, by which keep_newest compares "
+                "a change with the stored row"
             )
         return writer.WritePlan(
             tuple(names),
@@ -759,7 +761,7 @@ class LancememTable:
         """Return the key columns, for a verb that goes by them."""
         if not self.primary_key:
             raise lancemem.InvalidInputError(
-                f"table {self.uri} has no primary key, which {verb} goes by"
+                f"table {self.uri} has no primary key; {verb} needs one"
             )
         return tuple(self.primary_key)
 
@@ -843,7 +845,7 @@ def _where(reports: list[Report]) -> tuple[int, int, int, int]:
 def _parsed(schema: str) -> StructType:
     parsed = StructType.fromDDL(schema)
     if not isinstance(parsed, StructType):
-        raise lancemem.InvalidInputError(f"the schema {schema!r} names no columns")
+        raise lancemem.InvalidInputError(f"the schema {schema!r} has no columns")
     return parsed
 
 

@@ -50,10 +50,10 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn
         version = int(txn_version) if isinstance(txn_version, str) else operator.index(txn_version)
     except (TypeError, ValueError):
         raise lancemem.InvalidInputError(
-            f"txnVersion is a whole number that goes up, got {txn_version!r}"
+            f"txnVersion is an integer that increases with each write, got {txn_version!r}"
         ) from None
     if not -VERSIONS <= version < VERSIONS:
-        raise lancemem.InvalidInputError(f"txnVersion has at most 64 bits, got {version}")
+        raise lancemem.InvalidInputError(f"txnVersion is an integer of 64 bits, got {version}")
     name = f"app:{txn_app_id}"
     beyond = len(name.encode()) - MOST_NAME_BYTES
     if beyond > 0:
@@ -71,7 +71,9 @@ def streaming_query_id(spark: SparkSession) -> str:
     """Return the id of the query whose foreachBatch function calls this."""
     query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
     if not query_id:
-        raise lancemem.InvalidInputError("this is not called inside a streaming query")
+        raise lancemem.InvalidInputError(
+            "no streaming query: call this in the function of foreachBatch"
+        )
     return str(query_id)
 
 
