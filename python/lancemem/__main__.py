@@ -1,8 +1,8 @@
 """The command line: `python -m lancemem COMMAND URI`, for logs, maintenance and indexes.
 
-Owns arguments, plain text and the loop of `maintain`. Does not own what they do: see `Table`.
-Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 1, damage was found;
-2, the call failed, or maintenance met an error that needs a person.
+Owns arguments, plain text and the loop of `maintain`. Does not own what the commands do: see
+`Table`. Exit code 0: nothing is damaged, the work is done, or maintenance was stopped. Exit code 1:
+damage was found. Exit code 2: the call failed, or maintenance met an error that needs a person.
 """
 
 from __future__ import annotations
