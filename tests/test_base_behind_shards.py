@@ -280,7 +280,7 @@ def test_no_collection_removes_what_the_base_table_has_lost(
     assert names(table) == WHOLE
 
 
-def test_a_staged_run_that_was_linked_is_found_under_its_own_name(
+def test_a_staged_sstable_that_was_committed_is_found_under_its_own_name(
     make_table: MakeTable,
 ) -> None:
     table = make_table()

@@ -108,7 +108,7 @@ def test_the_grace_period_counts_from_the_end_of_use_and_not_from_the_flush(
     assert len(run_folders(table)) == 1
 
 
-def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table_too(
+def test_an_sstable_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table_too(
     table: lancemem.Table,
 ) -> None:
     flush(table, range(10), "a")
@@ -127,7 +127,7 @@ def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table
     assert kinds(table.collect_garbage())["compacted SSTable"] == 2
 
 
-def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
+def test_the_snapshot_that_a_handle_caches_holds_no_sstable_back(
     table: lancemem.Table,
 ) -> None:
     flush(table, range(10), "a")
@@ -140,7 +140,7 @@ def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
     assert kinds(table.collect_garbage())["compacted SSTable"] == 1
 
 
-def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table) -> None:
+def test_a_staged_sstable_of_last_week_is_not_committed_any_more(table: lancemem.Table) -> None:
     stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
@@ -152,7 +152,7 @@ def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table)
     assert set(names(table).values()) == {"b0", "b1", "b2"}
 
 
-def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) -> None:
+def test_a_staged_sstable_that_is_committed_again_is_there_once(table: lancemem.Table) -> None:
     stage = table.bulk_writer()
     stage.upsert(rows(table.schema, range(3), "a"))
     staged = stage.finish()
@@ -163,7 +163,7 @@ def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) 
 
 
 @pytest.mark.parametrize("mode", ["link", "rewrite"])
-def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_rows(
+def test_a_staged_sstable_that_is_committed_again_after_a_compaction_hides_no_newer_rows(
     table: lancemem.Table, mode: Literal["link", "rewrite"]
 ) -> None:
     first, second = table.bulk_writer(), table.bulk_writer()
@@ -188,7 +188,7 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
 
 
 @pytest.mark.parametrize("txn", [("load", 1), None])
-def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
+def test_a_commit_is_repeated_after_its_sstables_were_compacted_and_collected(
     table: lancemem.Table, txn: tuple[str, int] | None
 ) -> None:
     stage = table.bulk_writer()
@@ -205,7 +205,7 @@ def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
         table.commit(staged, txn=("other", 1))
 
 
-def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem.Table) -> None:
+def test_the_decision_about_a_bulk_write_of_last_week_is_collected(table: lancemem.Table) -> None:
     def staged(name: str) -> list[lancemem.StagedSsTable]:
         stage = table.bulk_writer()
         stage.upsert(rows(table.schema, range(3), name))
@@ -225,7 +225,7 @@ def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
-def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
+def test_an_sstable_that_was_committed_is_not_aborted_although_it_is_compacted(
     table: lancemem.Table,
 ) -> None:
     stage = table.bulk_writer()
@@ -241,14 +241,14 @@ def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
-def test_a_name_of_a_staged_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
+def test_a_name_of_a_bulk_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
     for name in ("", "a/b", "x" * 201, "\u00e9" * 101):
         with pytest.raises(lancemem.InvalidInputError, match="cannot name a staged write"):
             table.abort([], write=name)
     assert table.abort([], write="x" * 200)
 
 
-def test_no_run_is_discarded_through_a_link_to_a_folder_elsewhere(
+def test_no_sstable_is_aborted_through_a_link_to_a_folder_elsewhere(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     stage = table.bulk_writer()
@@ -273,7 +273,7 @@ def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
     assert len(run_folders(table)) == 1
 
 
-def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> None:
+def test_a_stream_that_is_being_read_keeps_its_sstables(make_table: MakeTable) -> None:
     config = lancemem.WriterConfig(max_memtable_rows=1_000_000)
     table = make_table(config=config)
     flush(table, range(200_000), "a")
@@ -291,7 +291,7 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 2
 
 
-def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name(
+def test_a_snapshot_keeps_its_sstables_from_a_collection_of_the_table_under_another_name(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     flush(table, range(10), "a")
@@ -308,7 +308,7 @@ def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name
     assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 1
 
 
-def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
+def test_a_stream_with_a_condition_keeps_its_sstables_from_its_own_table_too(
     make_table: MakeTable,
 ) -> None:
     table = make_table(config=lancemem.WriterConfig(max_memtable_rows=1_000_000))
@@ -466,7 +466,7 @@ def test_no_file_is_removed_through_a_link_to_a_folder_elsewhere(
     assert len(names(lancemem.open_table(table.uri))) == 5
 
 
-def test_what_somebody_put_beside_decisions_about_staged_writes_stays(
+def test_foreign_files_beside_decisions_about_bulk_writes_stay(
     table: lancemem.Table,
 ) -> None:
     folder = Path(table.uri) / "_lancemem" / "staged"

@@ -67,7 +67,7 @@ def run_file(uri: str, table: lancemem.Table, generation: int) -> Path:
     return file
 
 
-def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
+def test_an_sstable_becomes_a_fragment_without_a_byte_of_it_being_written(
     table: lancemem.Table,
 ) -> None:
     put(table, rows(table.schema, range(ROWS), "a"))
@@ -86,7 +86,7 @@ def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
     assert base_state(table.uri) == {i: f"a{i}" for i in range(ROWS)}
 
 
-def test_an_adopted_file_keeps_its_tombstone_column_under_no_field(table: lancemem.Table) -> None:
+def test_a_linked_file_keeps_its_tombstone_column_under_no_field(table: lancemem.Table) -> None:
     put(table, rows(table.schema, range(10), "a"))
     table.compact()
     (fragment,) = lance.dataset(table.uri).get_fragments()
@@ -129,7 +129,7 @@ def test_superseded_rows_and_tombstones_are_in_the_deletion_file_of_the_new_frag
     assert lance.dataset(table.uri).count_rows() == len(expected)
 
 
-def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
+def test_rows_that_a_newer_sstable_of_the_same_commit_supersedes_are_dead(
     table: lancemem.Table,
 ) -> None:
     schema = table.schema
@@ -193,7 +193,9 @@ def test_deletes_of_keys_that_are_only_in_the_base_need_no_fragment(
     assert base_state(table.uri) == {0: "z0", 1: "z1", 2: "z2"}
 
 
-def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem.Table) -> None:
+def test_small_sstables_are_written_together_and_the_result_has_the_reason(
+    table: lancemem.Table,
+) -> None:
     for step in range(3):
         put(table, rows(table.schema, range(step * 10, step * 10 + 10), "a"))
     planned = table.compact(dry_run=True)
@@ -211,7 +213,7 @@ def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem
     assert len(base_state(table.uri)) == 30
 
 
-def test_a_run_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
+def test_an_sstable_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
     schema = table.schema
     put(table, *(rows(schema, range(100), f"v{i}-") for i in range(4)))
     (run,) = table.compact(dry_run=True).sstables
@@ -259,7 +261,7 @@ def test_a_column_that_is_never_null_survives_tombstones(
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_pylance_reads_and_changes_an_adopted_table(
+def test_pylance_reads_and_changes_a_table_of_linked_files(
     tmp_path: Path, schema: pa.Schema, version: str
 ) -> None:
     uri = str(tmp_path / "made_by_pylance.lance")
@@ -539,7 +541,7 @@ def test_a_refused_attempt_leaves_no_file_behind(table: lancemem.Table) -> None:
     assert set(data_files(table.uri)) <= named
 
 
-def test_a_run_of_yesterday_is_safe_from_a_clean_up_while_it_is_adopted(
+def test_an_sstable_of_yesterday_is_safe_from_a_clean_up_while_it_is_linked(
     table: lancemem.Table,
 ) -> None:
     """Lance's clean-up removes old files that no version names; a linked file must look young."""
@@ -551,7 +553,7 @@ def test_a_run_of_yesterday_is_safe_from_a_clean_up_while_it_is_adopted(
     assert len(base_state(table.uri)) == 10
 
 
-def test_a_table_without_a_key_is_adopted_whole(tmp_path: Path) -> None:
+def test_sstables_of_a_table_without_a_key_are_linked_whole(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("v", pa.int64())])
     uri = str(tmp_path / "append_only.lance")
     table = lancemem.create_table(uri, schema, primary_key=[])

@@ -188,7 +188,7 @@ def test_a_compaction_stops_at_a_damaged_file_and_commits_nothing(uri: str) -> N
     assert lancemem.open_table(uri).stats().base_version == version
 
 
-def test_a_view_of_a_version_that_was_cleaned_up_says_what_to_read(uri: str) -> None:
+def test_a_snapshot_of_a_version_that_was_cleaned_up_names_what_to_read(uri: str) -> None:
     table = lancemem.open_table(uri)
     view = table.snapshot()
     dataset = lance.dataset(uri)

@@ -137,7 +137,7 @@ def test_damage_anywhere_in_pages_is_named_and_changes_no_answer(
 
 @pytest.mark.parametrize("file", PAGES)
 @pytest.mark.parametrize("made", MADE)
-def test_nothing_is_written_down_that_damaged_pages_say(
+def test_nothing_is_written_down_from_damaged_pages(
     indexed: lancemem.Table,
     made: str,
     file: str,
@@ -263,7 +263,7 @@ def noted(table: lancemem.Table) -> lancemem.Table:
 @pytest.mark.parametrize(
     "pattern", ["_lancemem/dropped/*/*/*", "_lancemem/unsynced/*", "_mem_wal/*/*/version_hint.json"]
 )
-def test_damage_of_what_nobody_believes_changes_nothing(
+def test_damage_of_files_that_no_call_trusts_changes_nothing(
     noted: lancemem.Table, pattern: str
 ) -> None:
     [path] = Path(noted.uri).glob(pattern)

@@ -66,7 +66,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_run_whose_files_are_of_another_place_is_refused(
+def test_an_sstable_whose_files_are_of_another_place_is_refused(
     flushed: lancemem.Table, tmp_path: Path
 ) -> None:
     """Whoever writes an SSTable could send its readers to any file that they may read."""
@@ -121,7 +121,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     ],
     ids=["scan", "keys", "get"],
 )
-def test_no_read_shows_rows_of_a_run_whose_data_is_damaged(
+def test_no_read_shows_rows_of_an_sstable_whose_data_is_damaged(
     flushed: lancemem.Table, pattern: str, read: Callable[[lancemem.Table], object]
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -137,7 +137,7 @@ def test_no_read_shows_rows_of_a_run_whose_data_is_damaged(
     assert table.scan().to_table().sort_by("id") == before
 
 
-def test_a_lookup_believes_no_damaged_key_index(table: lancemem.Table) -> None:
+def test_a_lookup_trusts_no_damaged_key_index(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job:
         job.put(rows(0, INDEXED_ROWS, 1.0))
         job.flush()
@@ -147,7 +147,7 @@ def test_a_lookup_believes_no_damaged_key_index(table: lancemem.Table) -> None:
         lancemem.open_table(table.uri).get([3])
 
 
-def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
+def test_what_is_left_of_a_damaged_sstable_is_read_and_compacted_without_verification(
     flushed: lancemem.Table,
 ) -> None:
     path = the_file(flushed, "data/*")
@@ -168,7 +168,7 @@ def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
 
 
 @pytest.mark.parametrize("pattern", ["bloom_filter.bin", "_pk_index/page_data.lance"])
-def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
+def test_a_read_without_verification_needs_no_file_but_the_rows(
     flushed: lancemem.Table, pattern: str
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -181,7 +181,7 @@ def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
     assert lancemem.open_table(flushed.uri).scan().to_table().sort_by("id") == before
 
 
-def test_who_asks_for_what_is_left_reads_a_manifest_whose_checksum_alone_is_damaged(
+def test_a_read_without_verification_takes_a_manifest_whose_checksum_alone_is_damaged(
     flushed: lancemem.Table,
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -214,7 +214,7 @@ def large(tmp_path: Path) -> lancemem.Table:
     return lancemem.open_table(table.uri)
 
 
-def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> None:
+def test_a_large_sstable_is_compared_when_it_is_compacted(large: lancemem.Table) -> None:
     flip(the_file(large, "data/*"))
     other = lancemem.open_table(large.uri)
     assert other.scan(["id"]).count_rows() == 12
@@ -222,7 +222,7 @@ def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> 
         other.compact()
 
 
-def test_a_compaction_names_damage_although_somebody_commits_all_the_time(
+def test_a_compaction_names_damage_beside_another_writer_that_commits_all_the_time(
     large: lancemem.Table,
 ) -> None:
     flip(the_file(large, "data/*"))

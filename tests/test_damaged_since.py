@@ -80,7 +80,7 @@ def damaged_since(
 
 
 @pytest.mark.parametrize("write_down", ["write_deletion_vectors", "compact"])
-def test_no_row_is_written_down_that_pages_say_which_were_damaged_since(
+def test_no_row_is_written_down_from_pages_that_were_damaged_since(
     changed: lancemem.Table, write_down: str, tmp_path: Path
 ) -> None:
     [path] = Path(changed.uri).glob("_lancemem/record_index/*/page_data.lance")
@@ -93,7 +93,7 @@ def test_no_row_is_written_down_that_pages_say_which_were_damaged_since(
 
 
 @pytest.mark.parametrize("pattern", FILES)
-def test_no_row_is_written_down_of_a_run_that_was_damaged_since(
+def test_no_row_is_written_down_of_an_sstable_that_was_damaged_since(
     changed: lancemem.Table, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of_run(changed, pattern)
@@ -109,7 +109,7 @@ def test_no_row_is_written_down_of_a_run_that_was_damaged_since(
 
 
 @pytest.mark.parametrize("pattern", FILES)
-def test_a_run_that_was_damaged_since_is_named_and_not_compacted(
+def test_an_sstable_that_was_damaged_since_is_named_and_not_compacted(
     changed: lancemem.Table, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of_run(changed, pattern)

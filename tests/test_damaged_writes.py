@@ -52,7 +52,7 @@ def staged(table: lancemem.Table) -> lancemem.StagedSsTable:
 
 
 @pytest.mark.parametrize("decision", [b"link\n", b"discard\n"])
-def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
+def test_a_damaged_decision_is_named_and_neither_committed_nor_aborted(
     table: lancemem.Table, staged: lancemem.StagedSsTable, decision: bytes
 ) -> None:
     path = Path(table.uri) / "_lancemem" / "staged" / "w"
@@ -70,7 +70,7 @@ def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
     assert table.abort([staged], write="w") == (decision == b"discard\n")
 
 
-def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_discarded(
+def test_a_commit_whose_decision_was_damaged_since_is_never_called_aborted(
     table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
     table.commit([staged], write="w", txn=TXN)
@@ -85,7 +85,7 @@ def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_disc
     assert table.commit([staged], write="w", txn=TXN).num_shards_already_written == 1
 
 
-def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
+def test_a_staged_sstable_whose_manifest_is_damaged_is_named_and_not_committed(
     table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
     before, owner = read(table), epoch(table)
@@ -105,7 +105,7 @@ def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
 @pytest.mark.parametrize(
     "pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data*", "_pk_index/page_lookup*"]
 )
-def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
+def test_an_sstable_that_was_damaged_before_its_commit_is_named_and_never_compacted(
     table: lancemem.Table, staged: lancemem.StagedSsTable, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of(table, f"_mem_wal/*/{staged.path}/{pattern}")
@@ -121,7 +121,7 @@ def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
         shutil.rmtree(copy.uri)
 
 
-def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
+def test_damage_anywhere_in_an_entry_with_a_transaction_id_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
     table.upsert(rows(range(20), 1.0), txn=TXN)
@@ -139,7 +139,7 @@ def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
     assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
 
 
-def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write(
+def test_damage_anywhere_in_a_manifest_with_a_transaction_id_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
     table.upsert(rows(range(20), 1.0), txn=TXN)

@@ -122,7 +122,9 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
     model.check()
 
 
-def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(ints: Model) -> None:
+def test_no_key_comes_twice_while_the_mode_is_switched_and_sstables_are_looked_up(
+    ints: Model,
+) -> None:
     """Paimon #5874: right after the switch no deletion vector exists."""
     ints.put_run(range(500), "a")
     ints.compact()
@@ -217,7 +219,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
     ints.check(by="by position")
 
 
-def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_run(ints: Model) -> None:
+def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_sstable(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)
@@ -266,7 +268,7 @@ def test_the_record_index_gives_the_same_positions(ints: Model) -> None:
     ints.check(by="by position")
 
 
-def test_files_go_after_their_run(ints: Model) -> None:
+def test_files_are_collected_after_their_sstable(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)
@@ -283,7 +285,7 @@ def test_files_go_after_their_run(ints: Model) -> None:
     ints.check()
 
 
-def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
+def test_a_compaction_of_covered_sstables_reads_no_keys(ints: Model) -> None:
     """Of the base table: its data files are out of reach meanwhile, and none is rewritten."""
     ints.put_run(range(200), "a")
     ints.compact()
@@ -304,7 +306,7 @@ def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
     ints.check()
 
 
-def test_names_that_are_no_run_are_not_looked_at(ints: Model) -> None:
+def test_names_that_are_no_sstable_are_not_looked_at(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.put_run(range(50), "b")

@@ -412,7 +412,7 @@ def test_both_zeros_are_one_number_in_every_layer(
     assert table.scan(filter=condition).count_rows() == expected
 
 
-def test_a_null_in_a_list_is_a_value_that_nobody_knows(make_table: MakeTable) -> None:
+def test_a_null_in_a_list_is_an_unknown_value(make_table: MakeTable) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
     table = make_table(schema)
     table.upsert(pa.table({"id": [1, 2, 3, 4], "x": [1, 2, 3, None]}, schema=schema))

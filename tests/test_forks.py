@@ -33,7 +33,7 @@ table.compact()
 """
 
 
-def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> None:
+def test_bulk_writes_of_two_children_have_folders_of_their_own(make_table: MakeTable) -> None:
     table = make_table()
     done = run_python(
         """

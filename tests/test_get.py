@@ -235,7 +235,7 @@ def test_the_bloom_filter_of_pylance_hides_no_row(kind: str, table_uri: str) -> 
     check(table, kind, state, list(NUMBERS))
 
 
-def test_pylance_finds_keys_in_runs_that_name_another_writer(make_table: MakeTable) -> None:
+def test_pylance_finds_keys_in_sstables_that_name_another_writer(make_table: MakeTable) -> None:
     lance = pytest.importorskip("lance")
     table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
     table.upsert(rows("int64", newer([1, 2], "x")))

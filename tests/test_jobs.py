@@ -228,7 +228,7 @@ def test_get_sees_the_same_levels_as_scan(table: lancemem.Table) -> None:
     job.close()
 
 
-def test_a_stream_shows_the_cut_of_its_beginning(table: lancemem.Table) -> None:
+def test_a_stream_shows_the_snapshot_of_its_beginning(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     job.put(rows(range(1000), "before"))
     scan = table.scan(consistency="live", jobs=[job])

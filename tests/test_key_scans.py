@@ -81,7 +81,7 @@ def test_parts_and_limits_of_a_scan_of_keys_add_up(make_table: MakeTable) -> Non
             assert cut.scan(["a", "b"]).to_table().num_rows == len(model.rows)
 
 
-def test_the_file_of_a_run_is_read_for_anything_but_keys(make_table: MakeTable) -> None:
+def test_the_file_of_an_sstable_is_read_for_anything_but_keys(make_table: MakeTable) -> None:
     model, job = layered(make_table, "int64")
     with job:
         table = lancemem.open_table(model.table.uri)

@@ -349,7 +349,7 @@ def test_a_shard_without_rows_is_started_by_its_id_under_the_index_that_was_rest
     assert set(names(older).values()) == {"a"}
 
 
-def test_rows_that_were_staged_under_another_sharding_are_not_linked(
+def test_rows_that_were_staged_under_another_sharding_are_not_committed(
     make_table: MakeTable,
 ) -> None:
     uri = make_table(sharding=lancemem.bucket("id", 2)).uri

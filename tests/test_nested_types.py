@@ -62,7 +62,7 @@ def check(table: lancemem.Table, wanted: list[dict[str, Any]], job: lancemem.Job
     assert by_id(table.get(keys, **level)) == wanted
 
 
-def test_nested_values_come_back_from_memory_log_runs_and_base(make_table: MakeTable) -> None:
+def test_nested_values_come_back_from_memory_log_sstables_and_base(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     with table.start_job(shard=0) as job:
         job.put(pa.Table.from_pylist(rows(range(30), 1), schema=SCHEMA))

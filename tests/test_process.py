@@ -105,7 +105,7 @@ def test_a_broken_log_handler_takes_no_result_away(make_table: MakeTable) -> Non
     assert "a broken filter" in done.stderr
 
 
-def test_lookups_into_many_runs_keep_few_files_open(make_table: MakeTable) -> None:
+def test_lookups_into_many_sstables_keep_few_files_open(make_table: MakeTable) -> None:
     table = make_table(config=lancemem.WriterConfig(fsync=False, max_uncompacted_generations=1000))
     with table.start_job(shard=0) as job:
         for number in range(200):

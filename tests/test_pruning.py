@@ -165,7 +165,7 @@ def test_only_the_shard_of_a_bucket_is_read_for_a_key(make_table: MakeTable) -> 
     assert left_out(table, "value = 7") == left_out(table, "id > 7 OR value = 1") == []
 
 
-def test_a_run_is_left_out_by_the_range_of_its_keys_once_they_are_known(
+def test_an_sstable_is_left_out_by_the_range_of_its_keys_once_they_are_known(
     make_table: MakeTable,
 ) -> None:
     table = layered(make_table, "text", None)
@@ -177,7 +177,7 @@ def test_a_run_is_left_out_by_the_range_of_its_keys_once_they_are_known(
     assert left_out(table, "name > 'n0000'") == []
 
 
-def test_a_run_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
+def test_an_sstable_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
     make_table: MakeTable,
 ) -> None:
     table = lancemem.open_table(layered(make_table, "composite", None).uri)
@@ -201,7 +201,7 @@ def test_a_deleted_key_stays_deleted_where_its_tombstone_is_all_that_is_left(
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_fragments_and_runs_without_a_live_row_are_not_read_again(
+def test_fragments_and_sstables_without_a_live_row_are_not_read_again(
     vectors: bool, make_table: MakeTable
 ) -> None:
     table = make_table(schema_of("int64"), ["id"], config=lancemem.WriterConfig(fsync=False))

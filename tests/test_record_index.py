@@ -127,7 +127,7 @@ def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
     ints.check(range(120))
 
 
-def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
+def test_the_key_index_of_an_sstable_is_linked_without_a_copy(ints: Model) -> None:
     ints.table.create_record_index()
     ints.put(range(1000), "a")
     flush(ints.table)
@@ -279,7 +279,7 @@ def damage_pages(run: Path) -> None:
         path.write_bytes(copy[: len(copy) // 2])
 
 
-def test_a_damaged_index_is_found_repaired_and_never_believed(
+def test_a_damaged_index_is_found_repaired_and_never_trusted(
     ints: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     ints.put(range(1000), "a")

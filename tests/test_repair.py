@@ -69,7 +69,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
+def test_damage_is_refused_reported_and_truncated_and_pylance_reads_the_rest(
     written: lancemem.Table, kind: str
 ) -> None:
     DAMAGES[kind](entry_path(written, 5))
@@ -165,7 +165,9 @@ def test_a_running_job_can_flush_past_the_damage_and_loses_nothing(table: lancem
     assert ids(table.scan().to_table()) == list(range(FIRST, FIRST + ENTRIES))
 
 
-def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.Table) -> None:
+def test_a_truncation_that_must_not_happen_is_refused_with_the_reason(
+    written: lancemem.Table,
+) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no entry of the log is damaged"):
         written.admin.truncate_wal(0, from_position=5)
     DAMAGES["hole"](entry_path(written, 4))
@@ -178,7 +180,7 @@ def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.T
             written.admin.verify_wal(unknown)
 
 
-def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
+def test_the_old_job_is_fenced_by_a_truncation(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     for number in range(FIRST, FIRST + ENTRIES):
         job.put(row(number))
@@ -189,7 +191,7 @@ def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
     assert ids(table.scan().to_table()) == [2, 3, 4, 5]
 
 
-def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
+def test_the_command_line_reports_damage_by_its_exit_code_and_truncates(
     written: lancemem.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify-wal", written.uri]) == 0

@@ -205,7 +205,7 @@ def check(table: lancemem.Table, want: Rows, level: str, jobs: list[Any]) -> Non
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("handle", ["long-lived", "new"])
-def test_rows_of_before_have_the_columns_of_now(
+def test_older_rows_have_the_present_columns(
     change: str, state: str, handle: str, tmp_path: Path
 ) -> None:
     table = create(tmp_path)
@@ -341,7 +341,7 @@ def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: Make
 
 
 @pytest.mark.parametrize("is_enabled", [False, True], ids=["created", "enabled"])
-def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
+def test_the_record_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
     is_enabled: bool, make_table: MakeTable, tmp_path: Path
 ) -> None:
     """The mark names a field id, under which the other table may have another column."""
@@ -388,7 +388,7 @@ def test_a_name_that_reads_of_lance_use_is_refused_until_it_is_renamed(
     assert table.scan().to_table()["name"].to_pylist() == ["a"]
 
 
-def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> None:
+def test_a_new_column_never_shows_the_tombstones_of_an_sstable(tmp_path: Path) -> None:
     """An SSTable numbers `_tombstone` behind its columns, and so does Lance the next column."""
     table = create(tmp_path)
     flushed(table)
@@ -399,7 +399,7 @@ def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> Non
     assert base_of(table).to_table()["flag"].null_count == 10
 
 
-def test_a_compaction_rewrites_runs_of_other_columns_and_says_why(tmp_path: Path) -> None:
+def test_a_compaction_rewrites_sstables_of_other_columns_with_the_reason(tmp_path: Path) -> None:
     table = create(tmp_path)
     flushed(table)
     base_of(table).drop_columns(["n"])
@@ -554,7 +554,7 @@ def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path
     check(table, want, "durable", [])
 
 
-def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None:
+def test_pylance_reads_entries_and_sstables_of_older_columns(tmp_path: Path) -> None:
     """The field ids are lance's own, so its reader finds the columns too."""
     from tests.upstream import flushed_rows  # noqa: PLC0415 - of this story alone
 
@@ -567,7 +567,7 @@ def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None
     assert seen(found) == want
 
 
-def test_a_read_of_a_pinned_view_keeps_its_columns(tmp_path: Path) -> None:
+def test_a_read_of_a_snapshot_keeps_its_columns(tmp_path: Path) -> None:
     table = create(tmp_path)
     on_every_level(table)
     want = expected(range(10))

@@ -111,7 +111,7 @@ def test_each_test_that_drew_and_failed_ends_with_a_command_that_draws_the_same(
         assert drawn(run(line, folder)) == drawn(told)
 
 
-def test_the_seed_is_told_where_nobody_gave_one(folder: Path) -> None:
+def test_the_seed_is_printed_where_none_was_given(folder: Path) -> None:
     [line] = again(run("python -m pytest test_them.py -m slow", folder))
     assert line.startswith("LANCEMEM_SEED=0 python -m pytest -m '' 'test_them.py::")
 

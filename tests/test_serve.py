@@ -269,7 +269,7 @@ def test_a_reader_that_polls_sees_every_put_while_the_job_flushes(
             assert live(table, remote) == expected, turn
 
 
-def test_jobs_of_two_processes_are_one_cut_of_two_shards(
+def test_jobs_of_two_processes_are_one_snapshot_of_two_shards(
     make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
@@ -323,7 +323,7 @@ def test_a_call_that_a_job_does_not_offer_writes_and_gives_nothing_with_the_toke
         )
 
 
-def test_anybody_who_speaks_flight_reads_the_newest_rows(
+def test_any_flight_client_with_the_token_reads_the_newest_rows(
     table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
 ) -> None:
     job = elsewhere(table)
@@ -588,7 +588,7 @@ def test_a_job_that_was_stopped_is_not_served(table: lancemem.Table) -> None:
         fenced.serve()
 
 
-def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.Table) -> None:
+def test_an_endpoint_shows_its_token_only_by_its_attribute(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         assert len(endpoint.token) == 64
         assert endpoint.location.startswith("grpc://127.0.0.1:")

@@ -70,12 +70,12 @@ def test_changes_of_one_batch_end_as_if_done_one_by_one(make_table: MakeTable, s
         (["-U"], []),
     ],
 )
-def test_what_an_op_says(ops: str | list[str], deletes: list[bool]) -> None:
+def test_the_meaning_of_each_operation(ops: str | list[str], deletes: list[bool]) -> None:
     assert change_of(PLAN, SCHEMA, batch_of(ops)).deletes.to_pylist() == deletes
 
 
 @pytest.mark.parametrize("op", ["t", "", "Delete", None])
-def test_an_op_that_nobody_knows_is_no_upsert(op: str | None) -> None:
+def test_an_unknown_operation_is_no_upsert(op: str | None) -> None:
     with pytest.raises(lancemem.InvalidInputError, match=f"column 'op' has {op!r}, which is no"):
         change_of(PLAN, SCHEMA, batch_of(["U", op, "D"]))
 

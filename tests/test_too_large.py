@@ -93,7 +93,7 @@ def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
     assert f"{LARGE} bytes" in (finding.detail or "")
 
 
-def test_a_log_with_such_an_entry_is_cut_once_somebody_has_moved_it(
+def test_a_log_with_such_an_entry_is_truncated_once_the_entry_was_moved(
     full: lancemem.Table, tmp_path: Path
 ) -> None:
     position = full.admin.verify_wal(0).last_wal_position
@@ -119,14 +119,14 @@ def test_a_shard_manifest_is_named_by_readers_and_by_the_next_owner(full: lancem
     assert unnamed(f"{newest.name} is damaged (too large)", table.start_job, shard=0) == ""
 
 
-def test_a_version_hint_is_not_believed(full: lancemem.Table) -> None:
+def test_a_version_hint_is_not_trusted(full: lancemem.Table) -> None:
     stretch(file_of(full, "_mem_wal/*/manifest/version_hint.json"))
     assert ids(full) == EXPECTED
     opened(full).start_job(shard=0).close()
 
 
 @pytest.mark.parametrize("pattern", ["_versions/*", "data/*"])
-def test_a_run_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) -> None:
+def test_an_sstable_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) -> None:
     path = of_run(full, pattern)
     stretch(path)
     run = path.parents[1].name
@@ -135,7 +135,7 @@ def test_a_run_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) 
     assert unnamed(run, opened(full).compact) == ""
 
 
-def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
+def test_a_data_file_of_an_sstable_is_refused_by_its_size(full: lancemem.Table) -> None:
     path = of_run(full, "data/*")
     stretch(path)
     name = f"data/{path.name} of SSTable {path.parents[1].name}"
@@ -198,7 +198,7 @@ def test_what_can_be_done_without_is_left_out_with_a_warning(
     assert ids(table) == EXPECTED
 
 
-def test_a_decision_about_a_staged_write_is_named(table: lancemem.Table) -> None:
+def test_a_decision_about_a_bulk_write_is_named(table: lancemem.Table) -> None:
     stage = table.bulk_writer()
     stage.upsert(rows(range(10), 1.0))
     staged = stage.finish()
@@ -255,7 +255,7 @@ def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
 
 
 @pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
-def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
+def test_a_log_with_an_entry_that_is_no_file_is_truncated_once_the_entry_was_moved(
     full: lancemem.Table, instead: Callable[[Path], None]
 ) -> None:
     with opened(full).start_job(shard=0) as job:
@@ -298,7 +298,7 @@ def test_what_can_be_done_without_may_be_no_file(
 
 @pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 @pytest.mark.parametrize("pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data.lance"])
-def test_a_file_of_a_run_that_is_no_file_is_named(
+def test_a_file_of_an_sstable_that_is_no_file_is_named(
     full: lancemem.Table, pattern: str, instead: Callable[[Path], None]
 ) -> None:
     path = of_run(full, pattern)
@@ -311,7 +311,7 @@ def test_a_file_of_a_run_that_is_no_file_is_named(
         assert unnamed(name, opened(full).scan().to_table) == ""
 
 
-def test_a_manifest_of_a_run_that_is_a_pipe_is_named(full: lancemem.Table) -> None:
+def test_a_manifest_of_an_sstable_that_is_a_pipe_is_named(full: lancemem.Table) -> None:
     path = of_run(full, "_versions/*")
     pipe(path)
     assert unnamed(path.parents[1].name, opened(full).scan().to_table) == ""

@@ -40,7 +40,9 @@ def table(make_table: MakeTable) -> lancemem.Table:
     return make_table(sharding=lancemem.bucket("id", 4))
 
 
-def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.Table) -> None:
+def test_a_write_with_a_transaction_id_is_done_once_and_a_late_one_is_refused(
+    table: lancemem.Table,
+) -> None:
     first = table.upsert(rows(range(100), 1), txn=("query", 7))
     assert (first.num_rows, first.num_shards, first.num_shards_already_written) == (100, 4, 0)
     again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), txn=("query", 7))
@@ -60,7 +62,7 @@ def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.T
     assert stored(table) == expected | dict.fromkeys(range(60, 100), 1.0)
 
 
-def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
+def test_transaction_ids_survive_flush_compaction_and_the_loss_of_the_log(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(range(100), 1), txn=("query", 7))
@@ -109,7 +111,7 @@ def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem
         table.apply(changes, pa.array([1, 0, 0, 0, 0, 0]))
 
 
-def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.Table) -> None:
+def test_staged_rows_are_seen_when_they_are_committed_and_then_win(table: lancemem.Table) -> None:
     table.upsert(rows(range(20), 1))
     first, second = table.bulk_writer(), table.bulk_writer()
     first.upsert(rows(range(10, 30), 2))
@@ -129,7 +131,7 @@ def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.
     assert stored(table) == expected | {30: 9.0}
 
 
-def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
+def test_a_bulk_write_is_committed_or_aborted_by_the_first_of_the_two_calls(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     def stage() -> list[lancemem.StagedSsTable]:
@@ -151,7 +153,7 @@ def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
         table.commit(discarded, write="c")
 
 
-def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
+def test_pylance_reads_a_table_with_transaction_ids_goes_on_writing_and_keeps_them(
     make_table: MakeTable,
 ) -> None:
     lance = pytest.importorskip("lance")
@@ -183,7 +185,7 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     assert seen == expected
 
 
-def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
+def test_committed_sstables_and_other_folders_are_never_aborted(
     table: lancemem.Table,
 ) -> None:
     staged = table.bulk_writer()
@@ -203,7 +205,7 @@ def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
     assert stored(lancemem.open_table(table.uri)) == dict.fromkeys(range(40), 1.0)
 
 
-def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
+def test_a_bulk_write_that_could_not_write_has_all_rows_and_goes_on(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(range(40), 0))
@@ -225,7 +227,7 @@ def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
     assert stored(table) == dict.fromkeys(range(50), 1.0)
 
 
-def test_rows_that_a_stage_refuses_leave_those_before_them(table: lancemem.Table) -> None:
+def test_rows_that_a_bulk_write_refuses_leave_the_rows_before_them(table: lancemem.Table) -> None:
     stage = table.bulk_writer()
     stage.upsert(rows(range(40), 1))
     with pytest.raises(lancemem.InvalidInputError, match="'id' is null in row 0"):

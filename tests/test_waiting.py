@@ -95,7 +95,7 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["scan", "get", "compact"])
-def test_a_scan_that_nobody_takes_batches_of_keeps_no_other_call_waiting(
+def test_a_scan_whose_batches_are_not_read_keeps_no_other_call_waiting(
     call: str, make_table: MakeTable
 ) -> None:
     """As `for batch in table.scan(): table.get(...)` does in a table of many large files."""

@@ -216,7 +216,7 @@ def test_duckdb_gives_the_newest_rows(sql: str, board: lancemem.Table) -> None:
     assert fetched(duckdb.sql(sql)) == DUCKDB[sql]
 
 
-def test_duckdb_reads_one_cut_of_a_pinned_dataset(board: lancemem.Table) -> None:
+def test_duckdb_reads_one_snapshot_of_a_snapshots_dataset(board: lancemem.Table) -> None:
     flights = board.snapshot().to_dataset()
     assert isinstance(flights, pds.Dataset)
     board.upsert(rows(range(20, 30), "new"))
@@ -423,7 +423,7 @@ def test_datafusion_asks_conditions_with_functions_of_its_own(
     assert [row[0] for row in found] == FUNCTIONS[condition]
 
 
-def test_datafusion_sees_what_was_written_since_and_a_view_does_not(
+def test_datafusion_sees_what_was_written_since_and_a_snapshot_does_not(
     board: lancemem.Table,
     session: Any,  # noqa: ANN401
 ) -> None:

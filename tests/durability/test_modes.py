@@ -62,7 +62,7 @@ def test_a_put_that_returned_is_seen_by_other_processes_where_it_said_durable(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_put_that_returned_is_found_by_its_key_whoever_indexes_it(
+def test_a_put_that_returned_is_found_by_its_key_in_both_index_modes(
     table: lancemem.Table, mode: str
 ) -> None:
     with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:

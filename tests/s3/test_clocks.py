@@ -46,7 +46,7 @@ def test_a_collector_whose_clock_is_a_week_off_removes_nothing(place: Place, sid
     assert table.scan().count_rows() == 10
 
 
-def test_a_staged_run_is_as_old_as_the_clock_of_the_server_says(place: Place) -> None:
+def test_the_age_of_a_staged_sstable_is_by_the_clock_of_the_server(place: Place) -> None:
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )

@@ -60,7 +60,7 @@ def layered(place: Place, name: str, shards: int, runs: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_cold_read_of_many_runs_is_no_deeper_than_one_of_a_single_run(
+def test_a_cold_read_of_many_sstables_is_no_deeper_than_one_of_a_single_sstable(
     place: Place, proxy: waves.Proxy
 ) -> None:
     one, many = layered(place, "one", 1, 1), layered(place, "many", 2, 4)

@@ -39,7 +39,7 @@ def test_queries_of_datafusion_do_not_repeat_the_token_either(place: Place) -> N
     assert SECRET not in str(raised.value)
 
 
-def test_an_answer_that_repeats_the_token_reaches_nobody(
+def test_an_answer_that_repeats_the_token_is_never_shown(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {**place.options, "aws_session_token": TOKEN}

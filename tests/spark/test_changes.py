@@ -86,7 +86,7 @@ def test_the_names_of_usual_change_streams_are_understood(
 
 @pytest.mark.parametrize("apply", [on_the_driver, by_tasks])
 @pytest.mark.parametrize("op", ["t", "", "Delete", None])
-def test_a_change_that_nobody_knows_is_an_error_and_writes_nothing(
+def test_an_unknown_operation_is_an_error_and_writes_nothing(
     spark: SparkSession,
     table: LancememTable,
     apply: Callable[[LancememTable, DataFrame], None],

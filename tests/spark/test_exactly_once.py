@@ -139,7 +139,7 @@ def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: Lancem
     assert stored(table) == {0: batches - 1} | dict.fromkeys(range(1, 1 + batches), 0)
 
 
-def test_many_rows_go_into_runs_that_are_linked_once(
+def test_many_rows_go_into_sstables_that_are_committed_once(
     spark: SparkSession, table: LancememTable
 ) -> None:
     wide = numbers(spark, 1_600_000, "id + 1")

@@ -323,7 +323,7 @@ def test_a_table_is_not_taken_for_small_in_a_join(spark: SparkSession, table_uri
         assert joined.count() == 100
 
 
-def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
+def test_a_read_is_divided_by_fragments_and_its_parts_share_a_snapshot(
     spark: SparkSession, table_uri: str
 ) -> None:
     table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
