@@ -1,4 +1,4 @@
-"""Collection of garbage: what goes, what stays, and that everybody goes on working meanwhile.
+"""Collection of garbage: what goes, what stays, and that jobs and readers go on meanwhile.
 
 Owns: the conditions on a real table with jobs, readers and other programs. Not here: the rules on
 numbers (unit tests of `collect`), random programs (test_compaction_model).
@@ -51,7 +51,7 @@ def files(folder: str | Path) -> set[str]:
 
 
 def make_old(table: lancemem.Table, seconds: float) -> None:
-    """Move the age of everything in the shard, and of what was decided beside it, back."""
+    """Make every file of the shard, and every decision about a bulk write, older."""
     decided = Path(table.uri) / "_lancemem" / "staged"
     for path in [*shard_folder(table).rglob("*"), *decided.rglob("*")]:
         then = path.stat().st_mtime - seconds
@@ -141,9 +141,9 @@ def test_the_snapshot_that_a_handle_caches_holds_no_sstable_back(
 
 
 def test_a_staged_sstable_of_last_week_is_not_committed_any_more(table: lancemem.Table) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     make_old(table, 6 * DAY + 60)
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
         table.commit(staged)
@@ -153,9 +153,9 @@ def test_a_staged_sstable_of_last_week_is_not_committed_any_more(table: lancemem
 
 
 def test_a_staged_sstable_that_is_committed_again_is_there_once(table: lancemem.Table) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     assert table.commit(staged + staged).num_sstables == 1
     table.upsert(rows(table.schema, range(1), "b"))
     assert table.commit(staged).num_shards_already_written == 1
@@ -176,14 +176,18 @@ def test_a_staged_sstable_that_is_committed_again_after_a_compaction_hides_no_ne
     table.commit(compacted)
     table.upsert(rows(table.schema, range(1), "b"))
     table.start_job(shard=0).close(flush=True)
-    # A link makes the files of an SSTable young, so that Lance's clean-up leaves them.
+    # A commit touches the files of an SSTable, so that Lance's clean-up leaves them.
     assert table.compact(mode=mode).num_generations == 2
     running = table.start_job(shard=0)
     assert table.commit(compacted).num_shards_already_written == 1
     running.put(rows(table.schema, range(1, 2), "b"))
     running.close()
-    linked = table.commit(compacted + new)
-    assert (linked.num_sstables, linked.num_rows, linked.num_shards_already_written) == (1, 3, 0)
+    committed = table.commit(compacted + new)
+    assert (committed.num_sstables, committed.num_rows, committed.num_shards_already_written) == (
+        1,
+        3,
+        0,
+    )
     assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
 
 
@@ -191,9 +195,9 @@ def test_a_staged_sstable_that_is_committed_again_after_a_compaction_hides_no_ne
 def test_a_commit_is_repeated_after_its_sstables_were_compacted_and_collected(
     table: lancemem.Table, txn: tuple[str, int] | None
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     assert table.commit(staged, txn=txn).num_sstables == 1
     table.compact()
     table.upsert(rows(table.schema, range(1), "b"))
@@ -207,30 +211,30 @@ def test_a_commit_is_repeated_after_its_sstables_were_compacted_and_collected(
 
 def test_the_decision_about_a_bulk_write_of_last_week_is_collected(table: lancemem.Table) -> None:
     def staged(name: str) -> list[lancemem.StagedSsTable]:
-        stage = table.bulk_writer()
-        stage.upsert(rows(table.schema, range(3), name))
-        return stage.finish()
+        bulk = table.bulk_writer()
+        bulk.upsert(rows(table.schema, range(3), name))
+        return bulk.finish()
 
-    linked, discarded = staged("a"), staged("b")
-    table.commit(linked, write="one")
-    assert table.abort(discarded, write="other")
+    committed, aborted = staged("a"), staged("b")
+    table.commit(committed, write="one")
+    assert table.abort(aborted, write="other")
     make_old(table, 6 * DAY)
     assert "staged write" not in kinds(table.collect_garbage())
     make_old(table, DAY + 2 * 3600)
     assert kinds(table.collect_garbage())["staged write"] == 2
-    assert not table.abort(linked, write="one")
-    assert table.commit(linked, write="one").num_shards_already_written == 1
+    assert not table.abort(committed, write="one")
+    assert table.commit(committed, write="one").num_shards_already_written == 1
     with pytest.raises(lancemem.LancememError, match="staged SSTable"):
-        table.commit(discarded, write="other")
+        table.commit(aborted, write="other")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
 def test_an_sstable_that_was_committed_is_not_aborted_although_it_is_compacted(
     table: lancemem.Table,
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     table.commit(staged)
     table.compact()
     for handle in (table, lancemem.open_table(table.uri)):
@@ -251,9 +255,9 @@ def test_a_name_of_a_bulk_write_that_no_file_can_have_is_refused(table: lancemem
 def test_no_sstable_is_aborted_through_a_link_to_a_folder_elsewhere(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     shard = Path(table.uri, "_mem_wal", staged[0].shard_id)
     elsewhere = shard.rename(tmp_path / "elsewhere")
     shard.symlink_to(elsewhere)
@@ -287,7 +291,7 @@ def test_a_stream_that_is_being_read_keeps_its_sstables(make_table: MakeTable) -
     assert len(run_folders(table)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
-    table.scan(consistency="flushed").count_rows()  # the other handle lets go of its SSTables too
+    table.scan(consistency="flushed").count_rows()  # the other handle drops its SSTables too
     assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 2
 
 
@@ -328,7 +332,7 @@ def test_a_stream_with_a_condition_keeps_its_sstables_from_its_own_table_too(
 def test_a_writer_that_slept_finds_the_slot_behind_its_last_entry_taken(
     table: lancemem.Table,
 ) -> None:
-    """B1: a fenced writer must never be told that a row below the covered position is durable."""
+    """B1: a fenced writer must never acknowledge a row below the covered position as durable."""
     sleeper = table.start_job(shard=0)
     sleeper.put(rows(table.schema, range(5), "sleeper"))
     for step in range(3):  # three successors, so that its own fence is not the newest
@@ -358,7 +362,7 @@ def test_fences_go_after_a_week_but_for_the_newest(table: lancemem.Table) -> Non
 def test_a_job_goes_on_through_collections_and_so_does_its_successor(
     table: lancemem.Table,
 ) -> None:
-    """B12: nothing that is covered is replayed, and nothing that is not is gone."""
+    """B12: no covered entry is replayed, and no other entry is gone."""
     expected: dict[int, str] = {}
     for life in range(3):
         job = table.start_job(shard=0)

@@ -1,7 +1,8 @@
-"""Compaction by links: what moves, what it leaves alone, and that pylance reads the result.
+"""Compaction by links: which files move, which stay, and that pylance reads the result.
 
-Owns: the ways of an SSTable, foreign commits in between, indexes, and the shape of what is written.
-Not here: random programs (test_model, test_compaction_model), power cuts (durability).
+Owns: link, rewrite and drop of an SSTable, foreign commits in between, indexes, and the layout of
+the written files. Not here: random programs (test_model, test_compaction_model), power cuts
+(durability).
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def data_files(uri: str) -> dict[str, tuple[int, int]]:
 
 def run_file(uri: str, table: lancemem.Table, generation: int) -> Path:
     shard = table.shards()[0]
-    run = next(run for run in shard.sstables if run.generation == generation)
-    (file,) = (Path(uri) / "_mem_wal" / shard.shard_id / run.path / "data").iterdir()
+    sstable = next(sstable for sstable in shard.sstables if sstable.generation == generation)
+    (file,) = (Path(uri) / "_mem_wal" / shard.shard_id / sstable.path / "data").iterdir()
     return file
 
 
@@ -147,7 +148,7 @@ def test_rows_that_a_newer_sstable_of_the_same_commit_supersedes_are_dead(
 
 
 def test_one_generation_or_many_give_the_same_table(make_table: MakeTable) -> None:
-    """B17: a tombstone must hide what is below whatever the SSTables are cut into."""
+    """B17: a tombstone hides older rows however the rows are divided into SSTables."""
     results = []
     for flush_each in (False, True):
         for mode in ("link", "rewrite"):
@@ -200,7 +201,7 @@ def test_small_sstables_are_written_together_and_the_result_has_the_reason(
         put(table, rows(table.schema, range(step * 10, step * 10 + 10), "a"))
     planned = table.compact(dry_run=True)
     assert planned.base_version == lance.dataset(table.uri).version
-    assert [run.treatment for run in planned.sstables] == ["rewrite"] * 3
+    assert [sstable.treatment for sstable in planned.sstables] == ["rewrite"] * 3
     assert "3 small SSTables" in planned.sstables[0].reason
     assert len(table.shards()[0].sstables) == 3, "a dry run changes nothing"
     done = table.compact()
@@ -216,9 +217,9 @@ def test_small_sstables_are_written_together_and_the_result_has_the_reason(
 def test_an_sstable_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
     schema = table.schema
     put(table, *(rows(schema, range(100), f"v{i}-") for i in range(4)))
-    (run,) = table.compact(dry_run=True).sstables
-    assert (run.treatment, run.num_rows, run.num_live_rows) == ("rewrite", 400, 100)
-    assert "300 of 400" in run.reason
+    (sstable,) = table.compact(dry_run=True).sstables
+    assert (sstable.treatment, sstable.num_rows, sstable.num_live_rows) == ("rewrite", 400, 100)
+    assert "300 of 400" in sstable.reason
     table.compact()
     (fragment,) = lance.dataset(table.uri).get_fragments()
     assert (fragment.physical_rows, fragment.num_deletions) == (100, 0)
@@ -385,7 +386,7 @@ class Racer(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Commit, and keep what goes wrong for the test."""
+        """Commit, and keep an error for the test."""
         try:
             while not self.done.wait(self.pause):
                 self.commit(self.commits)
@@ -407,7 +408,7 @@ class Racer(threading.Thread):
 
 @contextmanager
 def perhaps_lost() -> Iterator[None]:
-    """Pass over a commit of lance that lost its race; what follows it in the block is not done."""
+    """Ignore a commit of lance that lost its race; the rest of the block is skipped."""
     try:
         yield
     except OSError as error:
@@ -502,7 +503,7 @@ def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table
     """B14: the rows of a late compaction never land without its progress."""
     other = lancemem.open_table(table.uri)
     newest: dict[int, str] = {}
-    # The other one is there at every moment: what must not happen is a matter of who comes when.
+    # The other compactor runs at every moment: a fault would depend on the order of the two.
     racing = Racer(lambda _: other.compact(), pause=0.001)
     with table.start_job(shard=0) as job, racing as racer:
         for step in range(40):
@@ -544,7 +545,7 @@ def test_a_refused_attempt_leaves_no_file_behind(table: lancemem.Table) -> None:
 def test_an_sstable_of_yesterday_is_safe_from_a_clean_up_while_it_is_linked(
     table: lancemem.Table,
 ) -> None:
-    """Lance's clean-up removes old files that no version names; a linked file must look young."""
+    """Lance's clean-up removes old files that no version lists; a linked file must be young."""
     put(table, rows(table.schema, range(10), "a"))
     file = run_file(table.uri, table, 1)
     os.utime(file, (0, 0))

@@ -131,7 +131,7 @@ def test_pylance_replays_rows_that_are_only_in_our_wal(kind: str, make_table: Ma
 def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
     make_table: MakeTable,
 ) -> None:
-    """Its limit is 100,000 rows; a put stands whole in one entry, however large."""
+    """Its limit is 100,000 rows; a put is never divided among entries, however large it is."""
     table = make_table(schema_of("int64"))
     with table.start_job(shard=0) as job:
         job.put(rows("int64", range(150_000), None))
@@ -149,7 +149,7 @@ def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
 def test_pylance_replays_a_put_of_ours_that_its_entry_holds_in_pieces(
     make_table: MakeTable,
 ) -> None:
-    """One of more than 64 MiB is several batches of one entry (docs/format.md)."""
+    """A put of more than 64 MiB is several batches of one entry (docs/format.md)."""
     table = make_table(schema_of("int64"))
     ids = [*range(70_000), 3, 69_999]
     columns = {"id": ids, "name": [f"{row:1000}" for row in range(len(ids))]}
@@ -227,7 +227,7 @@ def test_pylance_reads_many_shards_of_ours(make_table: MakeTable) -> None:
 def test_a_change_of_the_base_table_after_compaction_is_seen_though_pylance_hides_it(
     make_table: MakeTable,
 ) -> None:
-    """Bug B3 of pylance: its readers ignore what is compacted, so only lancemem is checked."""
+    """Bug B3 of pylance: its readers ignore compacted generations, so only lancemem is checked."""
     table = make_table(schema_of("int64"), ["id"])
     write_three_rounds(table, "int64", flush=True)
     table.compact()

@@ -1,7 +1,7 @@
 """A damaged SSTable in Python: refused by reads and compactions, reported by verify_sstables.
 
 Owns the methods, the command line and what stays as it was. Does not own each kind of damage in
-each file: `rust/engine/src/sstable/tests/damage.rs` holds those.
+each file: see `rust/engine/src/sstable/tests/damage.rs`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS = 100
-# A lookup reads pages of a key index that has several; otherwise all keys.
+# From this number of rows on a lookup reads pages of the key index instead of all keys.
 INDEXED_ROWS = 60_000
-# Above it an SSTable is not read whole when it is opened.
+# A larger SSTable is not read whole when it is opened.
 LARGE_BYTES = 33 << 20
 LARGE = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("blob", pa.binary())])
 
@@ -51,8 +51,8 @@ def flushed(table: lancemem.Table) -> lancemem.Table:
 
 def run_folder(table: lancemem.Table) -> Path:
     [shard] = table.shards()
-    [run] = shard.sstables
-    return Path(table.uri) / "_mem_wal" / shard.shard_id / run.path
+    [sstable] = shard.sstables
+    return Path(table.uri) / "_mem_wal" / shard.shard_id / sstable.path
 
 
 def the_file(table: lancemem.Table, pattern: str) -> Path:
@@ -69,7 +69,7 @@ def flip(path: Path) -> None:
 def test_an_sstable_whose_files_are_of_another_place_is_refused(
     flushed: lancemem.Table, tmp_path: Path
 ) -> None:
-    """Whoever writes an SSTable could send its readers to any file that they may read."""
+    """The writer of an SSTable could otherwise make its readers open any file that they may."""
     folder = run_folder(flushed)
     outside = tmp_path / "outside.lance"
     folder.rename(outside)
@@ -256,7 +256,7 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"key-000000005", b"key-000000009"))
     table = lancemem.open_table(large.uri)
-    # Nobody has compared it: the keys are those of the damaged file.
+    # The file was not compared with its checksum: the cached keys are the damaged ones.
     ids = table.scan(["id"]).to_table().column("id").to_pylist()
     assert ids.count("key-000000005") == 1
     settle = (lambda: table.alter(deletion_vectors=True)) if is_by_vector else table.compact
@@ -275,7 +275,7 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
 def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> None:
     path = the_file(flushed, "data/*")
     path.unlink()
-    # Its first page is mapped nowhere, and a read of it ends as that of a bad sector does.
+    # Its first page is not mapped, and a read of the page fails like a read of a bad sector.
     path.symlink_to("/proc/self/mem")
     [report] = flushed.admin.verify_sstables()
     assert report.damage == [f"data/{path.name}: unreadable"]
@@ -286,7 +286,7 @@ def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> No
 def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
     path = the_file(flushed, "data/*")
     folder = path.parent.rename(path.parents[1] / "away")
-    path.parent.touch()  # a file system that answers with an error, and may be well again
+    path.parent.touch()  # a file system that returns an error, and may recover
     with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
         flushed.admin.verify_sstables()
     path.parent.unlink()

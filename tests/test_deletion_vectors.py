@@ -1,8 +1,8 @@
-"""Deletion-vector mode: the same rows whatever was looked up, without keys where all of it was.
+"""Deletion-vector mode: the same rows, looked up or not, and no keys read once all are.
 
-Owns: the switch, the look-up beside a job, by call and by command, what may happen to the base
-table and to the files, and their collection. Not here: dead rows that a scan leaves in memory
-(test_snapshots), random programs (test_compaction_model).
+Owns: the switch, the look-up beside a job, by call and by command, changes of the base table and of
+the files, and their collection. Not here: dead rows that a scan leaves in memory (test_snapshots),
+random programs (test_compaction_model).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Model(KeyedRows):
-    """A table of one shard of which every change becomes an SSTable of its own."""
+    """A table of one shard in which every change becomes its own SSTable."""
 
     def put_run(self, numbers: Iterable[int], value: str) -> None:
-        """Upsert a row for each number and flush them as one SSTable, which nobody looks up."""
+        """Upsert a row for each number and flush them as one SSTable, without a look-up."""
         self.put(numbers, value)
         self.flush()
 
@@ -42,7 +42,7 @@ class Model(KeyedRows):
         self.flush()
 
     def flush(self) -> None:
-        """Flush beside the mode, as a program does that knows nothing of it."""
+        """Flush as a program does that does not support the mode."""
         on = self.table.deletion_vectors
         before = files(self.table)
         with self.table.start_job(shard=0) as job:
@@ -56,7 +56,7 @@ class Model(KeyedRows):
         self.table.compact()
 
     def check(self, by: str | None = None) -> None:
-        """Read with nothing in memory; `by` is how every source must tell its newest rows."""
+        """Read with a new handle; `by` is how every source must find its newest rows."""
         for columns in (None, self.table.primary_key, ["value"]):
             table = lancemem.open_table(self.table.uri)
             scan = table.scan(columns, consistency="flushed")
@@ -73,13 +73,13 @@ class Model(KeyedRows):
         assert table.scan(consistency="flushed").count_rows() == len(self.rows)
         where = table.scan(filter="value >= 'b'", consistency="flushed").to_table()
         assert where.num_rows == sum(value >= "b" for value in self.rows.values())
-        cut = table.snapshot(consistency="flushed")
-        parts = [cut.scan(part=(i, 3)).to_table() for i in range(3)]
+        snapshot = table.snapshot(consistency="flushed")
+        parts = [snapshot.scan(part=(i, 3)).to_table() for i in range(3)]
         assert sum(part.num_rows for part in parts) == len(self.rows)
 
 
 def ways(plan: str) -> set[str]:
-    """Name how the sources of a plan tell their newest rows."""
+    """Return how the sources of a plan find their newest rows."""
     told = [line.split("NewestRowsExec: ")[1] for line in plan.splitlines() if "NewestRows" in line]
     return {way.split(",")[0].split(" [")[0] for way in told}
 
@@ -286,7 +286,7 @@ def test_files_are_collected_after_their_sstable(ints: Model) -> None:
 
 
 def test_a_compaction_of_covered_sstables_reads_no_keys(ints: Model) -> None:
-    """Of the base table: its data files are out of reach meanwhile, and none is rewritten."""
+    """Keys of the base table: its data files are out of reach meanwhile, and none is rewritten."""
     ints.put_run(range(200), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)

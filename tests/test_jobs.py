@@ -1,4 +1,4 @@
-"""Jobs as their callers live with them: takeover, threads, forks, sudden death.
+"""Jobs as their callers use them: takeover, threads, forks, sudden death.
 
 Owns: who may write, what survives when a process dies, what each level of consistency shows while
 a job runs, and what a process that forks may do. Not here: random programs (test_model), jobs of
@@ -357,7 +357,7 @@ def test_every_acknowledged_row_survives_the_kill_of_its_process(table: lancemem
 
     found = set(ids_of(table.scan().to_table()))
     assert acknowledged <= found
-    # What was in flight is there whole or not at all.
+    # A put that was in flight is there whole or not at all.
     assert all((number ^ 1) in found for number in found)
     with table.start_job(shard=0) as job:
         assert set(ids_of(table.scan(consistency="live", jobs=[job]).to_table())) == found
@@ -583,7 +583,7 @@ def test_threads_that_write_through_one_handle_take_turns(make_table: MakeTable)
 
 
 def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: MakeTable) -> None:
-    """Of 1,024 shards they would be as many reads; here one of them cannot be read at all."""
+    """With 1,024 shards it would be 1,024 reads; here one manifest cannot be read at all."""
     table = make_table(sharding=lancemem.bucket("id", 8))
     of_one, of_other = (shard.shard_id for shard in table.shards()[:2])
     for manifest in Path(table.uri, "_mem_wal", of_other, "manifest").iterdir():

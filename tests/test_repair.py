@@ -1,7 +1,7 @@
-"""A damaged log in Python: refused by open, reported by check, dropped by cut, read by pylance.
+"""A damaged log in Python: refused by a claim, reported by verify_wal, dropped by truncate_wal.
 
-Owns the methods, the command line and the other reader. Does not own each kind's bytes, or cuts
-that stop half-way: `rust/core/tests/repair.rs` holds those.
+Owns the methods, the command line and pylance as the other reader. Does not own the bytes of each
+kind of damage, or truncations that stop half-way: see `rust/core/tests/repair.rs`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_damage_is_refused_reported_and_truncated_and_pylance_reads_the_rest(
 def test_compressed_buffers_are_refused_whatever_size_they_say_they_have(
     written: lancemem.Table, codec: str, said: int
 ) -> None:
-    """A decoder that believed the size would ask for that much memory, and end the process."""
+    """A decoder that trusted the size would allocate that much memory, and end the process."""
     stream = pa.ipc.open_stream(entry_path(written, 7).read_bytes())
     columns = {"id": range(1000), "name": ["r"] * 1000, "value": [0.0] * 1000}
     rows = pa.table(columns | {"_tombstone": [False] * 1000}).cast(stream.schema)

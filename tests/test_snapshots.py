@@ -1,6 +1,6 @@
-"""snapshot: one snapshot, read as often as one likes.
+"""`Table.snapshot`: one snapshot, read any number of times.
 
-Owns: that reads of a view agree, what a view names, and that it belongs to its process. Not here:
+Owns: that reads of a snapshot agree, its attributes, and that it belongs to its process. Not here:
 which rows a snapshot has at each level (test_jobs, test_model).
 """
 
@@ -230,7 +230,7 @@ def test_parts_of_a_snapshot_have_all_its_rows_once(table: lancemem.Table) -> No
             row for row in whole if row["name"] != "base" and row["id"] % 2 == 0
         ]
         assert sum(snapshot.scan(part=(i, parts)).count_rows() for i in range(parts)) == len(whole)
-    # Whether an earlier read left positions behind makes no difference.
+    # Cached positions of an earlier read make no difference.
     assert in_parts(snapshot, 3, columns=["id"]) == [{"id": row["id"]} for row in whole]
     for wrong in ((2, 2), (0, 0)):
         with pytest.raises(lancemem.InvalidInputError, match="no part"):

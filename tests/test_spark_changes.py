@@ -107,7 +107,7 @@ def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:
 
 def test_vectors_are_made_of_lists_of_their_length_null_ones_included() -> None:
     lists = pa.list_(pa.field("element", pa.float32()))
-    # As Spark sends a batch whose lists are all null: without a buffer of values.
+    # Spark sends a batch whose lists are all null without a buffer of values.
     no_values = pa.Array.from_buffers(pa.float32(), 0, [None, None])
     offsets = [pa.py_buffer(b"\0"), pa.py_buffer(b"\0" * 8)]
     null = pa.ListArray.from_buffers(lists, 1, offsets, children=[no_values])

@@ -1,7 +1,7 @@
 """Writes of one process at one shard: in turn, and with one job where they follow each other.
 
-Owns what needs no Spark session of that, and of the jobs that a driver keeps. Not here: writers of
-other processes (tests/spark).
+Owns: claims, and the jobs that a driver keeps, as far as they need no Spark session. Not here:
+writers of other processes (tests/spark).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
     plan = writer.WritePlan(("id", "name", "value"), ("id",))
-    # One that lost its shard would fail now, and not try again.
+    # A write that lost its shard would fail now, and not try again.
     monkeypatch.setattr(writer, "ATTEMPTS", 1)
 
     def write(who: int) -> None:

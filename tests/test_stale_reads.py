@@ -1,4 +1,4 @@
-"""Stale reads that other systems gave, each told twenty times.
+"""Stale reads that other systems have returned, each story run twenty times.
 
 Owns: stories in which a reader could miss what was acknowledged, or see what was replaced, while
 a flush, a compaction or another writer is at work. Not here: the same on faulty storage
@@ -148,7 +148,7 @@ def test_b8_a_reader_that_lives_long_sees_what_others_commit_to_the_base_table(
 def test_a_snapshot_taken_after_an_acknowledged_put_of_any_writer_has_it(
     make_table: MakeTable,
 ) -> None:
-    """A reader remembers manifests and tails; what it remembers must not hide what came after."""
+    """A reader caches manifests and WAL tails; a cached one must not hide a later write."""
     table = make_table(
         sharding=lancemem.bucket("id", 4),
         config=lancemem.WriterConfig(fsync=False, max_memtable_rows=200),

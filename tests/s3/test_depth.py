@@ -1,4 +1,4 @@
-"""A read of a far store asks many things at a time, not one after the other."""
+"""A read of a remote store sends many requests in parallel, not in sequence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .running import S3
 
 KEYS = [1, 9, 25, 77]
-# Round trips of a cold read: log and hints, manifests, runs, their files' ends, keys, rows.
+# Round trips of a cold read: log and hints, manifests, SSTables, footers of their files, keys,
+# rows.
 DEEPEST = 6
 
 

@@ -62,7 +62,7 @@ def test_an_answer_that_repeats_the_token_is_never_shown(
                 call()
             texts.append(str(raised.value))
     texts += [record.getMessage() for record in caplog.records]
-    # Of base64 what depends on the token's neighbours may stay, a character or two.
+    # In base64 a character or two depend on the token's neighbours, and may stay.
     spellings = [spelling.strip("=")[3:-3] for spelling in server.spelled(TOKEN)]
     for text in texts:
         assert not any(spelling in text for spelling in spellings), text

@@ -1,6 +1,6 @@
-"""The check of histories says what trying every order says.
+"""The check of histories agrees with a search of every order.
 
-Owns: small histories, found by chance and by hand. Not here: histories of real processes.
+Owns: small histories, random ones and chosen ones. Not here: histories of real processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def read(value: str, begin: float, end: float) -> Operation:
 
 
 def is_register(order: tuple[Operation, ...]) -> bool:
-    """Say whether each read gives the value of the write before it, and time allows the order."""
+    """Return whether each read has the value of the write before it, and time allows the order."""
     value = NOTHING
     for place, operation in enumerate(order):
         if any(later.end < operation.begin for later in order[place + 1 :]):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# As many as a soak asks for.
+# A soak sets the number.
 TAKEOVERS = int(os.environ.get("LANCEMEM_TAKEOVERS", "200"))
 DEADLINE_SECONDS = 120.0 * max(1, TAKEOVERS // 200)
 
@@ -39,7 +39,7 @@ def far_place() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def contend(folder: Path, uri: str, options: dict[str, str] | None, claims: int) -> int:
-    """Let them contend and check what they saw; give how many generations were compacted."""
+    """Let them contend and check their histories; return the number of compacted generations."""
     lancemem.create_table(uri, SCHEMA, primary_key="key", storage_options=options)
     told: dict[str, Any] = {"uri": uri, "options": options, "claims": claims}
     found = contest.run(folder, told, seed(), DEADLINE_SECONDS)
