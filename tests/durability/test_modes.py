@@ -1,4 +1,4 @@
-"""What each mode of a put promises once it has returned, while the process lives.
+"""The promises of each mode of a put after it has returned, while the process lives.
 
 Owns: the column "after return" of the table in docs/write-path.md. Does not own: kills and power
 cuts (test_kill, test_power_cut).
@@ -33,7 +33,7 @@ def live_state(table: lancemem.Table, job: lancemem.Job) -> oracle.State:
 
 
 def stored_state(table: lancemem.Table) -> oracle.State:
-    """Read as a process would that has no job of the table."""
+    """Read as a process without a job of the table would."""
     return oracle.state_of(lancemem.open_table(table.uri).scan().to_table())
 
 

@@ -52,7 +52,7 @@ class Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_request(self, *_: object) -> None:
-        """Log nothing: the tests read the requests from the log of `Server`."""
+        """Log nothing: tests ask for the log of `Around`."""
 
 
 class Around:

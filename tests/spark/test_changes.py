@@ -1,4 +1,4 @@
-"""What a column of operations may say, and that nothing else becomes an upsert.
+"""The operations of a change stream, and that no other value becomes an upsert.
 
 Owns: the names of usual change streams through `apply_changes`, on the driver and in tasks, and
 through the format; which shards a refused or an empty change reaches. Not here: late and repeated
@@ -33,7 +33,7 @@ BEFORE = ("-U", "update_preimage")
 
 
 def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    """Make rows of which Spark knows that they are few."""
+    """Make rows that Spark estimates as few."""
     null = "CAST(NULL AS STRING)"
     values = [
         f"({key}, {'NULL' if v is None else v}, {null if op is None else repr(op)}, {seq})"
@@ -48,7 +48,7 @@ def on_the_driver(table: LancememTable, changes: DataFrame) -> None:
 
 
 def by_tasks(table: LancememTable, changes: DataFrame) -> None:
-    """Apply as the format does, which writes in tasks however little it is."""
+    """Apply as the format does, which always writes in tasks."""
     writer = changes.drop("seq").write.format("lancemem").mode("append")
     writer.option("opColumn", "op").save(table.uri)
 

@@ -1,4 +1,4 @@
-"""merge, lookup and enable: the clauses against plain Python, and what is refused with advice."""
+"""merge, lookup and enable: the clauses against plain Python, and refusals with advice."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def check(operations: Sequence[Operation]) -> None:
 
 
 def _zone(operations: Sequence[Operation]) -> list[_Zone]:
-    """Return the zone of a value; None where its write may never have happened."""
+    """Return the zone of a value, or an empty list if its write may never have happened."""
     value = operations[0].value
     writes = [it for it in operations if it.kind == "write"]
     if not writes:
