@@ -1,7 +1,8 @@
 """Conditions over casts, signs and truth values, which optimizers rewrite.
 
 Owns: that each keeps its meaning in memory, in an SSTable, in the base table and with an index
-there. Not here: other conditions (`test_filters`).
+there.
+Not here: other conditions (`test_filters`).
 """
 
 from __future__ import annotations

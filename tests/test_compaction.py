@@ -516,7 +516,7 @@ def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table
         epoch = table.shards()[0].writer_epoch
         job.put(rows(table.schema, [1_000_000], "still the writer "))
     assert racer.commits > 0
-    assert table.shards()[0].writer_epoch == epoch, "B23: nobody fenced the writer"
+    assert table.shards()[0].writer_epoch == epoch, "B23: the writer was not fenced"
     assert base_state(table.uri) == newest
     assert table.scan().count_rows() == len(newest) + 1
 

@@ -169,7 +169,7 @@ def test_damage_anywhere_in_a_publication_is_named_and_changes_no_answer(
     path.unlink()
     report = opened(indexed).admin.verify_record_index()
     assert (report.damage, report.num_fragments_uncovered) == ([], 1), (
-        "as if nobody had published it"
+        "as if it had not been published"
     )
     assert opened(indexed).get(ASKED) == answer
 

@@ -2,8 +2,8 @@
 
 Owns: shards left out by bucket, SSTables by the range of their keys and by their bloom filter,
 MemTables by their key index, fragments and SSTables without a live row; and that a filtered read
-equals the unfiltered read with the condition applied to its rows. Not here: which conditions are
-valid (test_filters).
+equals the unfiltered read with the condition applied to its rows.
+Not here: which conditions are valid (test_filters).
 """
 
 from __future__ import annotations

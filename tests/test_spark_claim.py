@@ -82,7 +82,7 @@ def test_a_write_that_waited_goes_on_with_the_job_of_the_one_before(table: lance
     assert claim._CLAIMS.claims == {}
     with claim.claimed(table, 0) as job:
         job.put(rows(range(1), "three"), durable=True)
-    assert epochs(table) == [2], "nobody waited, so the job had ended"
+    assert epochs(table) == [2], "no write waited, so the job had ended"
 
 
 def test_a_job_that_failed_is_not_handed_on(table: lancemem.Table) -> None:

@@ -55,7 +55,7 @@ def test_a_write_with_a_transaction_id_is_done_once_and_a_late_one_is_refused(
     epochs = [shard.writer_epoch for shard in table.shards()]
     with pytest.raises(lancemem.StaleTxnError, match="version 6 of application 'query'"):
         table.upsert(rows(range(100), 3), txn=("query", 6))
-    assert [shard.writer_epoch for shard in table.shards()] == epochs, "nobody was fenced"
+    assert [shard.writer_epoch for shard in table.shards()] == epochs, "no job was fenced"
     assert table.upsert(rows(range(50), 4), txn=("query", 8)).num_rows == 50
     assert table.upsert(rows(range(50, 60), 5), txn=("other", 1)).num_rows == 10
     expected = dict.fromkeys(range(50), 4.0) | dict.fromkeys(range(50, 60), 5.0)

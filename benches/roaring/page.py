@@ -61,10 +61,10 @@ def lines_of(
 
 
 class Page:
-    """The page as it stands, with the rows of earlier runs."""
+    """The present page, with the rows of earlier runs."""
 
     def __init__(self, rows: list[tuple[int, int]]) -> None:
-        """Read what is there of these rows."""
+        """Read these rows from the page."""
         self.names = [name_of(row) for row in rows]
         self.lines: dict[str, list[str]] = {name: [] for name in self.names}
         for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():

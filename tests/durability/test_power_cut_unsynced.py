@@ -1,7 +1,7 @@
 """The rows after a power cut, where a job or a table does not sync.
 
-Owns: `fsync=False`: the fate of rows that were synced before, and that no wrong row is read. Does
-not own: files that are synced (test_power_cut).
+Owns: `fsync=False`: the fate of rows that were synced before, and that no wrong row is read.
+Does not own: files that are synced (test_power_cut).
 """
 
 from __future__ import annotations

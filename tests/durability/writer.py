@@ -2,8 +2,8 @@
 
 Owns: the steps, and a line for each event that a promise depends on: `start 3`, `ack 3` for a
 durable put, `took 3` for a put that is not durable, `flushed 3`, `closed 3`. Each line is one write
-to standard output; with a second argument also to that file, where the log of calls shows it. Does
-not own: the promises of the events.
+to standard output; with a second argument also to that file, where the log of calls shows it.
+Does not own: the promises of the events.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns: forwarding, a log of requests, and when a request goes on: after a delay, or in waves. A wave
 goes when its reader can send no further request: no answer is on its way and every thread of the
 reader sleeps. Then all of its requests go at once. So the number of waves is the depth of a read in
-round trips, however slow the machine or the server is. Does not own: the reader (`waves`), or the
-server.
+round trips, however slow the machine or the server is.
+Does not own: the reader (`waves`), or the server.
 """
 
 from __future__ import annotations

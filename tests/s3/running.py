@@ -1,7 +1,7 @@
 """The S3 server for tests: start, requests, end.
 
-Owns: the server's process, and plain HTTP requests. Does not own: what the server does (`server`),
-or tables in it.
+Owns: the server's process, and plain HTTP requests.
+Does not own: what the server does (`server`), or tables in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """moto's S3 server, in a process of its own.
 
 Owns: the wrapper around moto: writes one at a time, because moto checks and stores in two steps and
-two writers could both succeed; a log of requests; faults that a test turns on. Does not own: S3.
-`test_server` checks the behaviour that the other tests rely on.
+two writers could both succeed; a log of requests; faults that a test turns on.
+Does not own: S3. `test_server` checks the behaviour that the other tests rely on.
 """
 
 from __future__ import annotations

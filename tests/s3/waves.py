@@ -1,7 +1,7 @@
 """How many round trips deep a cold read is.
 
-Owns: a reader in its own process, behind the proxy; its requests, step by step. Does not own: the
-detection of waves (`proxy`), or the table that is read.
+Owns: a reader in its own process, behind the proxy; its requests, step by step.
+Does not own: the detection of waves (`proxy`), or the table that is read.
 """
 
 from __future__ import annotations

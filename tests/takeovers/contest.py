@@ -1,7 +1,7 @@
 """Contenders for one shard, one of which sleeps now and then, and their output.
 
-Owns: the processes, their stops in mid-call and kills, and the history of each key. Does not own:
-the check of a history (`histories`).
+Owns: the processes, their stops in mid-call and kills, and the history of each key.
+Does not own: the check of a history (`histories`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _zone(operations: Sequence[Operation]) -> list[_Zone]:
     value = operations[0].value
     writes = [it for it in operations if it.kind == "write"]
     if not writes:
-        raise HistoryError(f"'{value}' was read, and nobody wrote it")
+        raise HistoryError(f"'{value}' was read, but never written")
     if len(writes) > 1:
         raise ValueError(f"'{value}' was written twice: the history cannot be checked")
     [write] = writes

@@ -85,7 +85,7 @@ def test_the_zones_of_a_history_say_what_trying_every_order_says(
 @pytest.mark.parametrize(
     ("operations", "told"),
     [
-        ([read("a", 0, 1)], "nobody wrote it"),
+        ([read("a", 0, 1)], "never written"),
         ([write("a", 2, 3), read("a", 0, 1)], "before it was written"),
         ([write("a", 0, 1), read(NOTHING, 2, 3)], "came and went"),
         ([write("a", 0, 1), write("b", 2, 3), read("a", 4, 5)], "came and went"),

@@ -1,8 +1,8 @@
 """The column of operations in a stream of changes.
 
 Owns: the names of operations that change streams use, and the refusal of every other name: an
-unknown operation must not become an upsert. Does not own: the order of changes, or how they are
-written.
+unknown operation must not become an upsert.
+Does not own: the order of changes, or how they are written.
 """
 
 from __future__ import annotations
