@@ -77,7 +77,7 @@ def table_uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def schema() -> pa.Schema:
-    """Give the schema of most tests: a key and two columns, one that may be null."""
+    """Return the schema of most tests: a key and two columns, one of them nullable."""
     return pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),

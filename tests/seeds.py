@@ -1,7 +1,7 @@
 """The seed of the tests that draw from one, and the command that runs such a test again.
 
 Owns: `LANCEMEM_SEED`, and which tests have asked for it. Does not own: what a test draws, or the
-end of a run, where the commands of those that failed stand (conftest).
+end of a run, where the commands of failed tests are printed (conftest).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Instants, dates and times of day in conditions, whatever zone and unit a column has.
 
-Owns: that an instant is the same beside a column of another zone, and a time keeps its value beside
-a column of another unit, in the log, in an SSTable and in the base table with and without an index.
-Not here: numbers (`test_constants`).
+Owns: that an instant is the same beside a column of another zone, and that a time keeps its value
+beside a column of another unit. Rows are in the log, in an SSTable, and in the base table with and
+without an index. Not here: numbers (`test_constants`).
 """
 
 from __future__ import annotations

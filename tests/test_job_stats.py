@@ -322,7 +322,7 @@ def test_a_put_may_index_otherwise_than_its_job(table: lancemem.Table, of_job: b
         assert found.column("id").to_pylist() == [3]
 
 
-# --- settings over those of the table ---
+# --- settings that override the table's ---
 
 
 @pytest.mark.parametrize("of_table", [True, False])

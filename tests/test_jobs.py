@@ -1,7 +1,7 @@
 """Jobs as their callers use them: takeover, threads, forks, sudden death.
 
-Owns: who may write, what survives when a process dies, what each level of consistency shows while
-a job runs, and what a process that forks may do. Not here: random programs (test_model), jobs of
+Owns: which job may write, which rows survive the death of a process, which rows each level of
+consistency shows while a job runs, and forks. Not here: random programs (test_model), jobs of
 pylance (test_cross_read).
 """
 
@@ -66,7 +66,7 @@ def files_of(table: lancemem.Table) -> dict[str, int]:
     return {str(path): path.stat().st_size for path in found}
 
 
-# --- who may write ---
+# --- takeovers ---
 
 
 def test_the_second_job_of_a_shard_fences_the_first(table: lancemem.Table) -> None:

@@ -55,7 +55,7 @@ def restored(uri: str, version: int) -> lancemem.Table:
 
 
 def replace_index(uri: str, **sharding: Any) -> None:  # noqa: ANN401 - as pylance has it
-    """Replace lancemem's MemWAL index by one that pylance makes."""
+    """Replace lancemem's MemWAL index by an index that pylance makes."""
     base: Any = lance.dataset(uri)
     base.drop_index(INDEX)
     base.initialize_mem_wal(**sharding)

@@ -391,7 +391,7 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Give each field of a message: its number, all its bytes, and those of its value."""
+    """Yield each field of a message: its number, all its bytes, and the bytes of its value."""
     at = 0
     while at < len(message):
         start = at
@@ -492,7 +492,7 @@ def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
         assert file in ints.table.admin.verify_record_index().damage[0], at
     path.write_bytes(whole)
     ints.table = lancemem.open_table(ints.table.uri)
-    for start in range(1_000, 1_008):  # merged with those that have checksums of blocks
+    for start in range(1_000, 1_008):  # merged with runs that have checksums of blocks
         ints.put([start], "b")
         ints.compact()
     assert len(published(ints.table)) < 8

@@ -1,9 +1,8 @@
 """Runs of the record index that are merged: by level, without the base table.
 
-Owns: which sorted runs a compaction merges, what it reads and writes for that, damage that a merge
-meets, what a crash leaves of a merge, and merges beside readers, other compactors and collectors.
-Not here: the index as such (test_record_index), every way to merge some runs (`index::tests` in
-`rust/engine`).
+Owns: which sorted runs a compaction merges, the reads and writes of a merge, damage, crashes, and
+merges beside readers, other compactors and collectors. Not here: the index as such
+(test_record_index), every way to merge some runs (`index::tests` in `rust/engine`).
 """
 
 from __future__ import annotations

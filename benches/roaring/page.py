@@ -46,7 +46,7 @@ def name_of(row: tuple[int, int]) -> str:
 def lines_of(
     row: tuple[int, int], java: Sequence[float], sides: tuple[Figures, Figures], turns: int
 ) -> list[str]:
-    """Give the lines of a row: one a step, then that of its size."""
+    """Return the lines of a row: one for each step, then a line for its size."""
     name, (rust, c) = name_of(row), sides
     lines = [
         f"| {name} | {step} | {published:,} | {us:,.2f} | {them:,.2f} | "

@@ -85,7 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def upsert(self, rows: DataFrame) -> None:
-        """Insert the rows or replace those of their keys; durable when it returns."""
+        """Insert the rows or replace the rows with their keys; durable on return."""
 
     @abstractmethod
     def read(self) -> None:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         if isinstance(error, lancemem.CorruptionError) and options.command in VERIFICATIONS:
             return DAMAGED
-    except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
+    except Exception:  # noqa: BLE001 - the exit code reports it, and the trace is printed
         # A script that acts on the exit code of damage must not mistake a defect for damage.
         traceback.print_exc()
     return FAILED

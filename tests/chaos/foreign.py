@@ -152,7 +152,7 @@ class Pylance(Role):
             dataset.tags.create(name, dataset.version)
 
     def columns(self) -> None:
-        """Add a column, or drop one that was added."""
+        """Add a column, or drop an added column."""
         if not self.shape.changes_columns:
             return
         dataset = self.dataset

@@ -107,7 +107,7 @@ class Role:
         raise NotImplementedError
 
     def met(self, what: str, error: Exception, allowed: tuple[type[Exception], ...]) -> None:
-        """Count an error; one that is not allowed here is a fault."""
+        """Count an error; an error that is not allowed here is a fault."""
         kind = f"{what}: {type(error).__name__}"
         self.counts[kind] += 1
         text = str(error)[:LONGEST_TEXT]

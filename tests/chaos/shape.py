@@ -1,6 +1,6 @@
 """The table of a round: its settings, its keys and its rows, all drawn from the seed.
 
-Owns: what a round's table looks like and which keys form a group. Does not own: who writes.
+Owns: the properties of a round's table and which keys form a group. Does not own: the writers.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def draw(seed: str) -> Shape:
 
 
 def make(uri: str, shape: Shape) -> None:
-    """Make the table, by lancemem or by pylance as the shape says."""
+    """Make the table, by lancemem or by pylance according to the shape."""
     column = "k2" if shape.key == "pair" else "k"
     sharding = lancemem.unsharded() if shape.shards == 1 else lancemem.bucket(column, shape.shards)
     if shape.lance_options is None:

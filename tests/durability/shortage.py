@@ -56,7 +56,7 @@ class Library:
         self.calls.shortage_count.restype = ctypes.c_long
         self.calls.clock_jump.argtypes = [ctypes.c_long]
         self.calls.clock_count.restype = ctypes.c_long
-        # The number of shortages, and the number of those that made a call fail.
+        # The number of shortages, and the number of shortages that made a call fail.
         self.shortages = self.noticed = 0
 
     @contextmanager
@@ -303,4 +303,4 @@ if __name__ == "__main__":
     told = Story(sys.argv[2])
     STORIES[sys.argv[1]](told)
     # The bytes that are left are sometimes enough.
-    assert told.library.noticed >= told.library.shortages / 3, "hardly anything was refused"
+    assert told.library.noticed >= told.library.shortages / 3, "too few calls were refused"

@@ -48,7 +48,7 @@ class Writer:
         self.done = done
 
     def start_job(self, config: dict[str, Any]) -> None:
-        """Start a job; one that runs is fenced."""
+        """Start a job; a running job is fenced."""
         table = lancemem.open_table(self.uri)
         self.job = table.start_job(shard=0, config=writer_config(config))
         self.say("claimed")

@@ -67,5 +67,5 @@ def test_an_answer_that_repeats_the_token_is_never_shown(
     for text in texts:
         assert not any(spelling in text for spelling in spellings), text
         assert SECRET not in text, text
-    assert any("ExpiredToken" in text for text in texts), "the answer itself is told"
+    assert any("ExpiredToken" in text for text in texts), "the error contains the answer"
     assert any("******" in text for text in texts), "the token was in an answer"

@@ -49,7 +49,7 @@ def contend(folder: Path, uri: str, options: dict[str, str] | None, claims: int)
     assert found.unanswered > 0, "no call was interrupted"
     for history in found.histories:
         writes = sum(it.kind == "write" for it in history)
-        assert writes > claims // 10, "hardly anything was written"
+        assert writes > claims // 10, "too little was written"
         check(history)
     print(  # noqa: T201 - what was tried
         f"{max(found.epochs)} claims, {found.fenced} fenced, {found.unanswered} writes without an "

@@ -644,7 +644,7 @@ class LancememTable:
     ) -> lancemem.CollectionResult:
         """Remove what no reader has needed for `older_than`. Runs on the driver.
 
-        Executors that read a snapshot for longer than that may fail: the driver does not know their
+        Executors that read a snapshot for longer than that may fail: the driver does not see their
         reads.
 
         Args:

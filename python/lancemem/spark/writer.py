@@ -66,7 +66,7 @@ class WritePlan:
     columns: tuple[str, ...]
     primary_key: tuple[str, ...]
     op_column: str | None = None
-    # All rows are keys to delete; `columns` are those of the key.
+    # All rows are keys to delete; `columns` are the key columns.
     deletes: bool = False
     # A row that is older by this column than the stored row of its key is left out.
     newer_by: str | None = None
