@@ -1,6 +1,6 @@
 //! Durable puts on an object store that is 50 ms away.
 //!
-//! Owns: the latency of an acknowledgement and the requests that it costs, one producer and 16.
+//! Owns: the latency of an acknowledgement and its number of requests, with one producer and 16.
 //! Does not own: a network. Every request waits 50 ms and is then served from memory.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and stops")]

@@ -23,8 +23,8 @@ const MEASURED: Duration = Duration::from_millis(700);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    // Nothing is removed before the end: ext4 passes over the inodes of files that were removed within
-    // the last minutes, one after the other, and each new file would wait for that.
+    // No file is removed before the end: ext4 skips the inodes of files that were removed within
+    // the last minutes, one by one, and each new file would wait for that.
     let place = tempfile::tempdir().unwrap();
     let mut folders = 0;
     println!("thousand durable rows/s with fsync, median (min-max) of {PAIRS}");
@@ -71,7 +71,7 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
     let identity = ShardIdentity { shard_id, routing: None, sharding: None };
     let sink: Arc<MemorySink> = Arc::default();
     let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
-    // The sink in memory sorts what it is given, so nothing is flushed.
+    // The sink in memory sorts its rows, so no MemTable is flushed.
     let config = WriterConfig {
         max_memtable_rows: 1 << 31,
         max_memtable_batches: 1 << 31,
@@ -96,7 +96,7 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
     (rows / seconds / 1e3, f64::from(puts) / entries)
 }
 
-/// The number of its puts.
+/// Returns the number of puts.
 async fn produce(writer: Arc<ShardWriter>, producer: usize, rows: i64, started: Instant) -> u32 {
     let first = i64::try_from(producer).unwrap() * 1_000_000_000;
     let mut puts = 0;

@@ -20,7 +20,7 @@ const ROWS_PER_RUN: usize = 100_000;
 const KEYS: i64 = 1_000_000;
 const BATCHES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 
-/// Which index a put feeds, and whether it waits for it.
+/// The index of a put, and whether the put waits for it.
 const INDEXES: [(&str, KeyIndexKind, bool); 3] = [
     ("hash", KeyIndexKind::Hash, true),
     ("skip list", KeyIndexKind::SkipList, true),

@@ -95,8 +95,8 @@ fn main() {
     );
 }
 
-/// The median time of a step that is over in a moment, and all its results: whoever reads or
-/// writes a bitmap once does it in memory that was not used before, and so does each of these.
+/// The median time of a short step, and all its results. Each repetition uses fresh memory, as a
+/// program that reads or writes a bitmap once does.
 fn short<T>(mut step: impl FnMut() -> T) -> (Duration, Vec<T>) {
     let mut times = [Duration::ZERO; SHORT_TURNS];
     let mut results = Vec::with_capacity(SHORT_TURNS);

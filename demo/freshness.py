@@ -1,12 +1,12 @@
 """How long an acknowledged row takes to be seen by another process.
 
 Owns a side table with one marker row, the job that moves the marker, and a second process that
-watches it. One measurement: the watcher starts reading, this process puts the marker's next tick
-and notes when the put is acknowledged, the watcher notes when a read at "durable" first shows the
-tick. Both use the monotonic clock, which on Linux is the same for all processes of a machine.
+watches it. One measurement: the watcher starts reading. This process puts the marker's next tick
+and records when the put is acknowledged. The watcher records when a read at "durable" first shows
+the tick. Both use the monotonic clock, which on Linux is the same for all processes of a machine.
 
-It does not touch the flight board. A read that shows the tick before the put has returned counts
-as zero.
+Does not own the flight board. A read that shows the tick before the put has returned counts as
+zero.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FreshnessProbe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the watcher and give up the shard."""
+        """Stop the watcher and close the job."""
         try:
             self._watcher.communicate(timeout=GIVE_UP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -78,9 +78,7 @@ class FreshnessProbe:
     def _expect_watching(self) -> None:
         heard = self._hear()
         if heard != "watching":
-            raise RuntimeError(
-                f"the watcher said {heard!r} where it should say that it is watching"
-            )
+            raise RuntimeError(f"expected 'watching' from the watcher, got {heard!r}")
 
     def _tell(self, tick: int) -> None:
         if self._watcher.stdin is None:

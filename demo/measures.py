@@ -1,6 +1,6 @@
-"""What an SSTable of the flight board measures, and its summary.
+"""The measurements of a run of the flight board, and their summary.
 
-Owns the numbers of one micro-batch and how they add up. It neither measures nor prints.
+Owns the numbers of one micro-batch and their sums. Does not own measuring or printing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One micro-batch: what it wrote, what the levels showed, what was compacted; times in seconds.
+    """One micro-batch: rows written, rows at each level, generations compacted; times in seconds.
 
     `started_s` and `probed_s` count from the start of the first micro-batch.
     """
@@ -37,7 +37,7 @@ class MicroBatch:
 
     @property
     def events_per_second(self) -> float:
-        """Events by the time of the Spark job that wrote them, shuffle and acknowledgement in."""
+        """Events by the seconds of their Spark job, with shuffle and acknowledgement."""
         return self.events / self.write_s
 
 

@@ -1,6 +1,6 @@
-"""One picture of an SSTable: events a second and freshness over time.
+"""One picture of a run: events a second and freshness over time.
 
-Owns the drawing. It measures nothing and decides nothing.
+Owns the drawing. Does not own the measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FRESHNESS_COLOUR = "#c8553d"
 
 
 def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
-    """Write the picture of an SSTable to `path`."""
+    """Write the picture of a run to `path`."""
     figure, (rate, freshness) = plt.subplots(2, 1, sharex=True, figsize=(9, 6))
     rate.bar(
         [batch.started_s for batch in micro_batches],

@@ -1,7 +1,7 @@
-"""What the board must hold, computed with pandas, and the comparison of a real board with it.
+"""The expected board, computed with pandas, and the comparison of a real board with it.
 
-Owns the expected state and the cell-for-cell difference. The final state comes from the flights
-and not from the events, so a mistake in the event stream cannot hide. It does not know Spark or
+Owns the expected state and the cell-for-cell difference. The final state comes from the flights and
+not from the events, so a mistake in the event stream cannot hide. It uses neither Spark nor
 lancemem.
 """
 
@@ -121,7 +121,7 @@ def _describe_keys(what: str, rows: pd.DataFrame) -> list[str]:
 
 
 def _compare_cells(expected: pa.Table, actual: pa.Table) -> tuple[int, list[str]]:
-    """Count the cells that differ between tables whose rows stand side by side."""
+    """Count the cells that differ between tables whose rows are aligned."""
     cells = 0
     lines: list[str] = []
     for name in BOARD_SCHEMA.names:
@@ -139,6 +139,6 @@ def _compare_cells(expected: pa.Table, actual: pa.Table) -> tuple[int, list[str]
 
 
 def _differs(expected: pa.ChunkedArray, actual: pa.ChunkedArray) -> pa.ChunkedArray:
-    # A plain comparison is null where either side is, so nulls are compared on their own.
+    # A plain comparison is null where either side is null, so nulls are compared separately.
     unequal_values = pc.fill_null(pc.not_equal(expected, actual), fill_value=False)
     return pc.or_(pc.xor(expected.is_null(), actual.is_null()), unequal_values)

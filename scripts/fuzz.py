@@ -1,7 +1,7 @@
 """Runs libFuzzer under AddressSanitizer on each decoder of the core for so many seconds.
 
-Owns: the build of `rust/fuzz`, the working corpus beside what is compiled, and which inputs are
-kept in the tree. Does not own: what has to hold for a decoder (`lancemem_testkit::decoders`).
+Owns: the build of `rust/fuzz`, the working corpus in the target folder, and which inputs are kept
+in the tree. Does not own: the properties of a decoder (`lancemem_testkit::decoders`).
 """
 # ruff: noqa: S603, S607 - it runs cargo and what it has compiled
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "rust" / "fuzz"
 KEPT = FOLDER / "corpus"
-# Inputs that once broke a promise; none of them is ever removed.
+# Inputs that once broke a property; they are never removed.
 FOUND = FOLDER / "found"
 TARGETS = sorted(path.stem for path in (FOLDER / "targets").glob("*.rs"))
-# Every edge counted, and what is compared: libFuzzer goes where no input has been.
+# Coverage counters for every edge, and traced comparisons, which guide libFuzzer.
 COVERAGE = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -29,16 +29,16 @@ COVERAGE = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ]
-# A flag of nightly's, which RUSTC_BOOTSTRAP=1 permits to the compiler that is here.
+# A flag of nightly, which RUSTC_BOOTSTRAP=1 permits for the stable compiler.
 FLAGS = " ".join(["-Zsanitizer=address", *COVERAGE, "--cfg=fuzzing"])
-# Nothing that is decoded asks for so much at once, or so long, whatever its bytes say.
+# Limits on memory and time that no decoder reaches, whatever the bytes.
 LIMITS = ["-max_len=8192", "-malloc_limit_mb=8", "-rss_limit_mb=2048", "-timeout=10"]
-# A panic that the core makes an error of leaves what it held: no leak is looked for.
+# No leak detection: a panic that the core turns into an error leaks.
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0"}
 
 
 def compiled() -> tuple[Path, Path]:
-    """Build all targets; the folder of the programs, and one for what they find."""
+    """Build all targets; return the folder of the programs, and a folder for their findings."""
     folder = Path(os.environ["CARGO_TARGET_DIR"], "fuzz")
     version = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
     host = version.partition("host: ")[2].split()[0]
@@ -54,7 +54,7 @@ def compiled() -> tuple[Path, Path]:
 
 
 def fuzz(target: str, seconds: int, programs: Path, folder: Path) -> bool:
-    """Give a decoder inputs that reach what none before has reached."""
+    """Fuzz a decoder for inputs that reach new edges."""
     corpus, found = folder / "corpus" / target, folder / "found" / target
     for path in (corpus, found):
         path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def fuzz(target: str, seconds: int, programs: Path, folder: Path) -> bool:
 
 
 def keep(target: str, programs: Path, folder: Path) -> None:
-    """Replace what the tree keeps by few inputs that reach every edge that was reached."""
+    """Replace the inputs in the tree by a minimal set that reaches the same edges."""
     with tempfile.TemporaryDirectory() as fewest:
         subprocess.run(
             [str(programs / target), "-set_cover_merge=1", "-use_counters=0", "-max_len=8192",
@@ -103,7 +103,7 @@ def _kept(target: str) -> list[str]:
 
 
 def main() -> None:
-    """Try each decoder, as many side by side as there are processors."""
+    """Fuzz the decoders, as many in parallel as there are processors."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("seconds", type=int)
     parser.add_argument("--turns", type=int, default=1, help="how often each decoder has its turn")
@@ -111,7 +111,7 @@ def main() -> None:
     given = parser.parse_args()
     programs, folder = compiled()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        # One queue: no processor waits for the end of a turn.
+        # One queue, so that no processor waits for the others.
         queue = TARGETS * given.turns
         tried = [pool.submit(fuzz, target, given.seconds, programs, folder) for target in queue]
         passed = sum(run.result() for run in tried)

@@ -1,8 +1,8 @@
 """Runs layers of random checks with fresh seeds for so many minutes; reports to out/soak.
 
-Owns: which layers, and how the time is divided among them. Does not own: the checks, each of which
-is a command that a person can give too, and a failure prints the one that repeats it; or the
-report and the totals in docs/soak (`soak_pages`).
+Owns: which layers, and how the time is divided among them. Does not own: the checks, or the report
+and the totals in docs/soak (`soak_pages`). Each check is a command that a person can run too; a
+failure prints the command that repeats it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SIM = ROOT / "rust" / "sim"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 POWER_CUTS = [f"tests/durability/test_power_cut{which}.py" for which in ("", "_drawn")]
 CARGO = ["cargo", "test", "--workspace", "--release", "--quiet", "--locked"]
-# The simulation is compiled with flags of its own, so in a folder of its own (Makefile).
+# The simulation is compiled with its own flags, so in its own folder (Makefile).
 SIM_TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"), "sim")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A command that is repeated, and what one test that passed in it stands for.
+    """A command that is repeated, and the number of tries that one passed test counts for.
 
     A layer ends when its part of the time is over, or at as many tries as a soak wants.
     """
@@ -163,7 +163,7 @@ SIMULATION = "simulation"
 
 
 def run(layer: Layer, row: Row, seconds: float, seed: int) -> None:
-    """Repeat a layer until its time is over, at least once, or until it fails or has enough."""
+    """Repeat a layer at least once, until its time is over, it fails, or it has enough tries."""
     started, turn = time.monotonic(), 0
     while turn == 0 or not (row.seconds >= seconds or is_enough(row)):
         settings = dict(layer.settings)
@@ -184,7 +184,7 @@ def run(layer: Layer, row: Row, seconds: float, seed: int) -> None:
 
 
 def _done(layer: Layer, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a layer's command once. What it started ends with it where somebody stops the soak."""
+    """Run a layer's command once. Its child processes end with it when the soak is stopped."""
     with subprocess.Popen(  # noqa: S603 - our own tests
         layer.command,
         cwd=layer.folder,
@@ -203,15 +203,15 @@ def _done(layer: Layer, environment: Mapping[str, str]) -> subprocess.CompletedP
 
 
 def is_enough(row: Row) -> bool:
-    """Whether a soak wants no more of this."""
+    """Whether the layer has as many tries as a soak wants."""
     return row.tries >= soak_pages.WANTED[row.name].tries
 
 
 class Simulation:
-    """Lives of a shard on what the other layers leave of the processors."""
+    """Simulated lives of a shard, on the processor time that the other layers leave."""
 
     def __init__(self, minutes: float) -> None:
-        """Start to live, for so many minutes, until `end` waits for it."""
+        """Start the simulation for so many minutes; `end` waits for it."""
         program = SIM_TARGET / "soak" / "lancemem-sim"
         self._report = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is open until the end
         self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -221,7 +221,7 @@ class Simulation:
         )
 
     def end(self) -> tuple[Row, str]:
-        """Wait for the end of its time: what became of it, and its report."""
+        """Wait for the end of its time; return the result and the report."""
         self._process.wait()
         self._report.seek(0)
         report = self._report.read()
@@ -231,7 +231,7 @@ class Simulation:
         return Row(SIMULATION, count, seconds, failed), report
 
     def kill(self) -> None:
-        """End it with whoever started it."""
+        """End it together with the soak."""
         self._process.kill()
 
 
@@ -270,7 +270,7 @@ def main() -> None:
 
 
 def run_all(chosen: argparse.Namespace, seed: int, rows: list[Row]) -> None:
-    """Divide the minutes among the layers; what one leaves, the later ones have."""
+    """Divide the minutes among the layers; the later ones get the time that a layer leaves."""
     started = time.monotonic()
     layers = [layer for layer in LAYERS if not chosen.only or layer.name in chosen.only]
     shares = sum(layer.share for layer in layers)
@@ -283,7 +283,7 @@ def run_all(chosen: argparse.Namespace, seed: int, rows: list[Row]) -> None:
 
 
 def say(row: Row) -> None:
-    """Print what became of a layer."""
+    """Print the result of a layer."""
     print(f"{row.name}: {row.tries:,} in {row.seconds:.0f} s {row.failed}", flush=True)
 
 

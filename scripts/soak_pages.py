@@ -1,7 +1,7 @@
 """The report of one soak in out/soak, and the totals of all soaks in docs/soak/README.md.
 
-Owns: what a soak wants of each layer, the page of a soak, and the totals, to which each soak adds
-its own. Does not own: how anything is tried (`soak`).
+Owns: the wanted number of tries of each layer, the page of a soak, and the totals, to which each
+soak adds its numbers. Does not own: the checks (`soak`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Wanted:
-    """A layer by the name that pages give it, and how much of it a soak wants."""
+    """A layer by its name on pages, and the number of tries that a soak wants."""
 
     title: str
     tries: int
@@ -50,7 +50,7 @@ WANTED = {
 
 @dataclass
 class Row:
-    """What became of a layer."""
+    """The result of a layer."""
 
     name: str
     tries: int
@@ -83,7 +83,7 @@ def write(rows: list[Row], lives: str, seed: int) -> Path:
 
 
 def _free(name: str) -> Path:
-    """Find a page that is not there: a commit may be soaked more than once."""
+    """Find an unused name of a page: a commit may be soaked more than once."""
     number = 1
     while (page := PAGES / (f"{name}-{number}.md" if number > 1 else f"{name}.md")).exists():
         number += 1
@@ -92,7 +92,7 @@ def _free(name: str) -> Path:
 
 @dataclass
 class Total:
-    """What all soaks have tried of a layer, and the commits on which they found something."""
+    """The tries of a layer in all soaks, and the commits on which it failed."""
 
     tries: int = 0
     minutes: float = 0.0
@@ -126,7 +126,7 @@ def add_up(rows: list[Row], tried: str) -> None:
     for row in rows:
         total = totals.setdefault(WANTED[row.name].title, Total())
         total.tries += row.tries
-        # As the page of the soak has it.
+        # In the same form as on the page of the soak.
         total.minutes += round(row.seconds / 60, 1)
         total.found |= {tried} if row.failed else set()
     lines = [
@@ -143,7 +143,7 @@ def add_up(rows: list[Row], tried: str) -> None:
         _line(wanted.title, f"{wanted.tries:,}", totals.pop(wanted.title, Total()))
         for wanted in WANTED.values()
     ]
-    # What soaks no longer try, or try in another way.
+    # Layers that soaks no longer run, or run in another way.
     lines += [_line(title, "", totals[title]) for title in sorted(totals)]
     SUM.parent.mkdir(parents=True, exist_ok=True)
     SUM.write_text("\n".join([*lines, ""]))

@@ -1,8 +1,8 @@
-"""Puts each known bug of reads and compaction back and writes who notices to docs/mutants.md.
+"""Puts each known bug of reads and compaction back; records the failing tests in docs/mutants.md.
 
-Owns: the bugs of the engine, the test that is named after each, and the random programs that
-must fail too. Does not own: the bugs (`mutant!`, at their places), those of the core
-(`mutants.sh`), or the upper part of the page. Exits with 1 where a bug is not caught.
+Owns: the list of the engine's bugs, the test that is named after each, and the random programs that
+must fail too. Does not own: the code of the bugs (`mutant!`), the bugs of the core (`mutants.sh`),
+or the upper part of the page. Exits with 1 where a bug is not caught.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAMS = {
 
 
 class Bug(NamedTuple):
-    """What is wrong, the test of its name, and why random programs cannot show it."""
+    """A bug: its description, the test of its name, and why random programs cannot show it."""
 
     what: str
     story: str
@@ -72,7 +72,7 @@ BUGS = {
 
 
 def build(folder: Path) -> Path:
-    """Build the module with the bugs in it, asleep, and unpack it."""
+    """Build the module with all bugs in it, disabled, and unpack it."""
     command = [str(ROOT / "scripts" / "build_module.sh"), "--mutants", str(folder)]
     subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own script
     [wheel] = folder.glob("*.whl")
@@ -83,7 +83,7 @@ def build(folder: Path) -> Path:
 
 
 def failures(module: Path, mutant: str, *tests: str) -> int:
-    """Count the tests that fail with a bug awake; one that hangs counts as failed."""
+    """Count the tests that fail with a bug enabled; a test that hangs counts as failed."""
     # A test that hangs would end pytest without a count.
     options = ["-q", "-p", "no:cacheprovider", "--timeout=0"]
     options.append("--hypothesis-profile=first-failure")

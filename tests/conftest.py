@@ -1,4 +1,4 @@
-"""Fixtures that every Python test may ask for, and what a run reports of those that failed."""
+"""Fixtures that every Python test may ask for, and the report of the tests that failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import lancemem
 
-# For who only asks whether a program fails: finding the smallest one takes minutes.
+# Without shrinking: it takes minutes, and some callers only ask whether a program fails.
 settings.register_profile("first-failure", phases=(Phase.explicit, Phase.generate))
 
 # A session takes ten seconds to start and the first job ten more, on two busy cores.
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say below the failures how each that drew from a seed is repeated."""
+    """Print below the failures how to repeat each test that drew from a seed."""
     ended = terminalreporter.stats
     failed = [report.nodeid for kind in ("failed", "error") for report in ended.get(kind, ())]
     for again in filter(None, map(seeds.again, dict.fromkeys(failed))):
@@ -71,13 +71,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def table_uri(tmp_path: Path) -> str:
-    """Name a place where no table is yet."""
+    """Name a place without a table."""
     return str(tmp_path / "table.lance")
 
 
 @pytest.fixture
 def schema() -> pa.Schema:
-    """Give the schema of most tests: a key and two columns, one that may be null."""
+    """Return the schema of most tests: a key and two columns, one of them nullable."""
     return pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
@@ -115,7 +115,7 @@ def table(make_table: MakeTable) -> lancemem.Table:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Start one local Spark of two cores for the whole run; it says nothing but errors.
+    """Start one local Spark of two cores for the whole run; it logs only errors.
 
     It starts before the first test that uses lancemem on the driver, because Spark forks to
     start its gateway and a fork of a process full of Rust threads can hang.
@@ -126,7 +126,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log4j = home / "log4j2.properties"
     log4j.write_text(QUIET_LOG4J)
 
-    # Executors would take the first python3 on the PATH, which knows no pyarrow.
+    # Executors would take the first python3 on the PATH, which may have no pyarrow.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

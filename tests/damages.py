@@ -1,7 +1,7 @@
-"""What can become of the bytes of a file, as `lancemem_testkit::damage` has it for Rust.
+"""Kinds of damage to the bytes of a file, the same as `lancemem_testkit::damage` in Rust.
 
-Owns: six kinds of damage, where they are done, and what a call says of them. Does not own: who has
-to notice (the tests).
+Owns: six kinds of damage, their positions, and how a call reports them. Does not own: which call
+has to notice (the tests).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-# Most positions of one file that are damaged, and the last bytes, each of which is one of them.
+# Maximum number of damaged positions in a file. Each of the last bytes is always one of them.
 POSITIONS, LAST = 200, 16
-# Bytes that a disk loses at once.
+# Number of bytes that a disk loses at once.
 SECTOR = 64
 # Whether each position is one of them.
 EVERYWHERE = os.environ.get("LANCEMEM_POSITIONS") == "all"
@@ -35,7 +35,7 @@ def positions(length: int) -> list[int]:
 
 
 def damages(whole: bytes, at: int) -> dict[str, bytes]:
-    """Give what each kind of damage at a position makes of a file."""
+    """Return the bytes of a file after each kind of damage at a position."""
     sector, behind = whole[at : at + SECTOR], whole[at + SECTOR :]
     return {
         "bit": whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :],
@@ -48,9 +48,9 @@ def damages(whole: bytes, at: int) -> dict[str, bytes]:
 
 
 def damaged(path: Path, every: int = 1, *, but_last: int = 0) -> Iterator[str]:
-    """Damage a file in each way at each position, or at each `every`th, and make it whole again.
+    """Damage a file in each way at each position, or at each `every`th, and repair it again.
 
-    Gives what was done, each time that it was. The last bytes, `but_last` of them, are left alone.
+    Yields the name of each damage while it lasts. The last `but_last` bytes are never damaged.
     """
     whole = path.read_bytes()
     path.unlink()  # it may be the second name of another file
@@ -63,7 +63,7 @@ def damaged(path: Path, every: int = 1, *, but_last: int = 0) -> Iterator[str]:
 
 
 def unnamed(name: str, call: Callable[..., object], *given: object, **named: object) -> str:
-    """Give what a call says instead of damage of `name`: nothing where it says that."""
+    """Return what a call reports instead of damage of `name`; empty where it reports that."""
     try:
         seen = call(*given, **named)
     except lancemem.CorruptionError as error:
@@ -74,7 +74,7 @@ def unnamed(name: str, call: Callable[..., object], *given: object, **named: obj
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:
-    """Give what was logged since this was asked before."""
+    """Return the log records since the last call."""
     lines = "\n".join(record.getMessage() for record in caplog.records)
     caplog.clear()
     return lines

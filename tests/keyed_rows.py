@@ -56,13 +56,13 @@ class KeyedRows:
         self.table.delete(self.forget(numbers))
 
     def replace(self, numbers: Iterable[int], value: str) -> pa.Table:
-        """Note a row for each number, and give them: somebody else writes them."""
+        """Note a row for each number, and return the rows for another writer."""
         new = {self.key(n): value for n in numbers}
         self.rows.update(new)
         return self.batch(new)
 
     def forget(self, numbers: Iterable[int]) -> pa.Table:
-        """Note that the key of each number is gone, and give the keys."""
+        """Note that the key of each number is gone, and return the keys."""
         gone = self.keys(numbers)
         for key in _tuples(gone):
             self.rows.pop(key, None)
@@ -74,7 +74,7 @@ class KeyedRows:
         return self.batch(keys).drop_columns(["value"])
 
     def of(self, found: pa.Table) -> dict[Key, str]:
-        """Give rows that were read, as they are noted; a key that is there twice is a failure."""
+        """Return rows that were read in the form of the notes; a key that comes twice fails."""
         keys = list(_tuples(found.select(self.table.primary_key)))
         rows = dict(zip(keys, found.column("value").to_pylist(), strict=True))
         assert len(rows) == len(keys), "a key was read twice"

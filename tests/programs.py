@@ -1,7 +1,7 @@
 """Programs in a process of their own, for what would end or hang the tests themselves.
 
-Owns: running one, and what it begins with to ask a fork of itself. Not here: programs; each is in
-its test.
+Owns: running a program, and the prologue with which it asks a fork of itself. Not here: programs;
+each is in its test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The seed of the tests that draw from one, and the command that runs such a test again.
 
 Owns: `LANCEMEM_SEED`, and which tests have asked for it. Does not own: what a test draws, or the
-end of a run, where the commands of those that failed stand (conftest).
+end of a run, where the commands of failed tests are printed (conftest).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shlex
 
 VARIABLE = "LANCEMEM_SEED"
-# Of the variables that begin so most say how much a test tries, and so what it draws.
+# Variables with this prefix set how much a test tries, and so change what it draws.
 PREFIX = "LANCEMEM_"
 # When `make` began.
 OF_NO_TEST = "LANCEMEM_STARTED"
@@ -24,7 +24,7 @@ def seed() -> str:
     test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
     if test not in _again:
         _again[test] = _command(test, used)
-        # A test that is out of time ends pytest: nothing but what it has printed is seen then.
+        # A test that times out ends pytest: only what it has printed is seen then.
         print(_again[test])  # noqa: T201
     return used
 
@@ -35,7 +35,7 @@ def again(test: str) -> str | None:
 
 
 def _command(test: str, used: str) -> str:
-    # It loads the extension, which tests without a seed may have to do without.
+    # Imported late: it loads the extension, which tests without a seed may not have.
     from benches.write.machine import commit  # noqa: PLC0415
 
     others = {VARIABLE, OF_NO_TEST}
@@ -47,5 +47,5 @@ def _command(test: str, used: str) -> str:
     given = " ".join(
         f"{name}={shlex.quote(value)}" for name, value in ({VARIABLE: used} | more).items()
     )
-    # Without a choice of markers, or those of pyproject.toml would leave out what is named here.
+    # `-m ''` lifts the choice of markers in pyproject.toml, which could leave the test out.
     return f"again: {given} python -m pytest -m '' {shlex.quote(test)}  # commit {commit()}"

@@ -2,7 +2,7 @@
 
 Owns: that no acknowledged row goes missing without a word, the repairs, and what a collection
 leaves for them. Not here: another index or another sharding under the rows (test_moved_tables), the
-rule itself (`view::missing` and `collect::rules` in rust/engine).
+rule itself (`snapshot::missing` and `garbage` in rust/engine).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def sstable_folders(table: lancemem.Table) -> dict[int, Path]:
 
 
 def listed(table: lancemem.Table) -> list[int]:
-    return [run.generation for run in table.shards()[0].sstables]
+    return [sstable.generation for sstable in table.shards()[0].sstables]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def compacted_twice(table: lancemem.Table) -> tuple[lancemem.Table, int]:
 
 WHOLE = {1: "first", 2: "second", 3: "third", 10: "second"}
 
-# Calls that would show or take for granted a table without some of its rows.
+# Calls that would show a table without some of its rows, or write on top of it.
 ASKS: dict[str, Callable[[lancemem.Table], object]] = {
     "scan": lambda table: table.scan().to_table(),
     "flushed scan": lambda table: table.scan(consistency="flushed").to_table(),
@@ -86,7 +86,7 @@ ASKS: dict[str, Callable[[lancemem.Table], object]] = {
     "count": lambda table: table.scan().count_rows(),
     "get": lambda table: table.get([1]),
     "get of a missing key": lambda table: table.get([2]),
-    "view": lambda table: table.snapshot(),
+    "snapshot": lambda table: table.snapshot(),
     "upsert": lambda table: table.upsert(rows([4], "lost")),
     "delete": lambda table: table.delete([1]),
     "job": lambda table: table.start_job(shard=0),
@@ -232,7 +232,7 @@ def test_a_copy_whose_parts_are_of_different_times_is_named_and_repaired(
 
     copied = lancemem.open_table(str(place))
     if not is_base_first:
-        # All that its shards have flushed is in its base, which is of a later time.
+        # The base was copied later than the shards, and has all rows that they have flushed.
         assert names(copied) == {1: "first", 2: "second"}
         assert copied.admin.relist_sstables() == []
         copied.upsert(rows([4], "fourth"))
@@ -280,14 +280,14 @@ def test_no_collection_removes_what_the_base_table_has_lost(
     assert names(table) == WHOLE
 
 
-def test_a_staged_run_that_was_linked_is_found_under_its_own_name(
+def test_a_staged_sstable_that_was_committed_is_found_under_its_own_name(
     make_table: MakeTable,
 ) -> None:
     table = make_table()
     version = lance.dataset(table.uri).version
-    stage = table.bulk_writer()
-    stage.upsert(rows([1], "staged"))
-    table.commit(stage.finish())
+    bulk = table.bulk_writer()
+    bulk.upsert(rows([1], "staged"))
+    table.commit(bulk.finish())
     flush(table, [2], "put")
     table.compact()
     restore(table, version)
@@ -480,9 +480,9 @@ def test_a_table_that_is_compacted_and_flushed_beside_its_readers_is_never_calle
         for number in range(6):
             job.put(rows([number], "a"))
             job.flush()
-            view = reader.snapshot()
+            snapshot = reader.snapshot()
             table.compact()
-            assert view.scan().count_rows() == number + 1
+            assert snapshot.scan().count_rows() == number + 1
             assert len(names(reader, consistency="live", jobs=[job])) == number + 1
             assert len(names(reader, consistency="flushed")) == number + 1
             assert reader.get([number]).num_rows == 1

@@ -1,6 +1,6 @@
-"""Conditions over casts, signs and truth values, which other programs rewrite into something else.
+"""Conditions over casts, signs and truth values, which optimizers rewrite.
 
-Owns: that each means what it says, in memory, in an SSTable, in the base table and with an index
+Owns: that each keeps its meaning in memory, in an SSTable, in the base table and with an index
 there.
 Not here: other conditions (`test_filters`).
 """

@@ -1,4 +1,4 @@
-"""Collection of garbage: what goes, what stays, and that everybody goes on working meanwhile.
+"""Collection of garbage: what goes, what stays, and that jobs and readers go on meanwhile.
 
 Owns: the conditions on a real table with jobs, readers and other programs. Not here: the rules on
 numbers (unit tests of `collect`), random programs (test_compaction_model).
@@ -51,7 +51,7 @@ def files(folder: str | Path) -> set[str]:
 
 
 def make_old(table: lancemem.Table, seconds: float) -> None:
-    """Move the age of everything in the shard, and of what was decided beside it, back."""
+    """Make every file of the shard, and every decision about a bulk write, older."""
     decided = Path(table.uri) / "_lancemem" / "staged"
     for path in [*shard_folder(table).rglob("*"), *decided.rglob("*")]:
         then = path.stat().st_mtime - seconds
@@ -108,7 +108,7 @@ def test_the_grace_period_counts_from_the_end_of_use_and_not_from_the_flush(
     assert len(run_folders(table)) == 1
 
 
-def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table_too(
+def test_an_sstable_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table_too(
     table: lancemem.Table,
 ) -> None:
     flush(table, range(10), "a")
@@ -127,7 +127,7 @@ def test_a_run_that_was_flushed_and_compacted_a_moment_ago_stays_in_an_old_table
     assert kinds(table.collect_garbage())["compacted SSTable"] == 2
 
 
-def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
+def test_the_snapshot_that_a_handle_caches_holds_no_sstable_back(
     table: lancemem.Table,
 ) -> None:
     flush(table, range(10), "a")
@@ -140,10 +140,10 @@ def test_the_cut_that_a_handle_keeps_for_a_next_reader_holds_no_run_back(
     assert kinds(table.collect_garbage())["compacted SSTable"] == 1
 
 
-def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+def test_a_staged_sstable_of_last_week_is_not_committed_any_more(table: lancemem.Table) -> None:
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     make_old(table, 6 * DAY + 60)
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
         table.commit(staged)
@@ -152,10 +152,10 @@ def test_a_staged_run_of_last_week_is_not_linked_any_more(table: lancemem.Table)
     assert set(names(table).values()) == {"b0", "b1", "b2"}
 
 
-def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+def test_a_staged_sstable_that_is_committed_again_is_there_once(table: lancemem.Table) -> None:
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     assert table.commit(staged + staged).num_sstables == 1
     table.upsert(rows(table.schema, range(1), "b"))
     assert table.commit(staged).num_shards_already_written == 1
@@ -163,7 +163,7 @@ def test_a_staged_run_that_is_linked_again_is_there_once(table: lancemem.Table) 
 
 
 @pytest.mark.parametrize("mode", ["link", "rewrite"])
-def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_rows(
+def test_a_staged_sstable_that_is_committed_again_after_a_compaction_hides_no_newer_rows(
     table: lancemem.Table, mode: Literal["link", "rewrite"]
 ) -> None:
     first, second = table.bulk_writer(), table.bulk_writer()
@@ -176,24 +176,28 @@ def test_a_staged_run_that_is_linked_again_after_a_compaction_hides_no_newer_row
     table.commit(compacted)
     table.upsert(rows(table.schema, range(1), "b"))
     table.start_job(shard=0).close(flush=True)
-    # A link makes the files of an SSTable young, so that Lance's clean-up leaves them.
+    # A commit touches the files of an SSTable, so that Lance's clean-up leaves them.
     assert table.compact(mode=mode).num_generations == 2
     running = table.start_job(shard=0)
     assert table.commit(compacted).num_shards_already_written == 1
     running.put(rows(table.schema, range(1, 2), "b"))
     running.close()
-    linked = table.commit(compacted + new)
-    assert (linked.num_sstables, linked.num_rows, linked.num_shards_already_written) == (1, 3, 0)
+    committed = table.commit(compacted + new)
+    assert (committed.num_sstables, committed.num_rows, committed.num_shards_already_written) == (
+        1,
+        3,
+        0,
+    )
     assert names(table) == {0: "b0", 1: "b1", 2: "c2", 3: "c3", 4: "c4"}
 
 
 @pytest.mark.parametrize("txn", [("load", 1), None])
-def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
+def test_a_commit_is_repeated_after_its_sstables_were_compacted_and_collected(
     table: lancemem.Table, txn: tuple[str, int] | None
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     assert table.commit(staged, txn=txn).num_sstables == 1
     table.compact()
     table.upsert(rows(table.schema, range(1), "b"))
@@ -205,32 +209,32 @@ def test_a_link_is_repeated_after_its_runs_were_compacted_and_collected(
         table.commit(staged, txn=("other", 1))
 
 
-def test_what_was_decided_about_a_staged_write_of_last_week_goes(table: lancemem.Table) -> None:
+def test_the_decision_about_a_bulk_write_of_last_week_is_collected(table: lancemem.Table) -> None:
     def staged(name: str) -> list[lancemem.StagedSsTable]:
-        stage = table.bulk_writer()
-        stage.upsert(rows(table.schema, range(3), name))
-        return stage.finish()
+        bulk = table.bulk_writer()
+        bulk.upsert(rows(table.schema, range(3), name))
+        return bulk.finish()
 
-    linked, discarded = staged("a"), staged("b")
-    table.commit(linked, write="one")
-    assert table.abort(discarded, write="other")
+    committed, aborted = staged("a"), staged("b")
+    table.commit(committed, write="one")
+    assert table.abort(aborted, write="other")
     make_old(table, 6 * DAY)
     assert "staged write" not in kinds(table.collect_garbage())
     make_old(table, DAY + 2 * 3600)
     assert kinds(table.collect_garbage())["staged write"] == 2
-    assert not table.abort(linked, write="one")
-    assert table.commit(linked, write="one").num_shards_already_written == 1
+    assert not table.abort(committed, write="one")
+    assert table.commit(committed, write="one").num_shards_already_written == 1
     with pytest.raises(lancemem.LancememError, match="staged SSTable"):
-        table.commit(discarded, write="other")
+        table.commit(aborted, write="other")
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
-def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
+def test_an_sstable_that_was_committed_is_not_aborted_although_it_is_compacted(
     table: lancemem.Table,
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     table.commit(staged)
     table.compact()
     for handle in (table, lancemem.open_table(table.uri)):
@@ -241,19 +245,19 @@ def test_a_run_that_was_linked_is_not_discarded_although_it_is_compacted(
     assert names(table) == {0: "a0", 1: "a1", 2: "a2"}
 
 
-def test_a_name_of_a_staged_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
+def test_a_name_of_a_bulk_write_that_no_file_can_have_is_refused(table: lancemem.Table) -> None:
     for name in ("", "a/b", "x" * 201, "\u00e9" * 101):
         with pytest.raises(lancemem.InvalidInputError, match="cannot name a bulk write"):
             table.abort([], write=name)
     assert table.abort([], write="x" * 200)
 
 
-def test_no_run_is_discarded_through_a_link_to_a_folder_elsewhere(
+def test_no_sstable_is_aborted_through_a_link_to_a_folder_elsewhere(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(table.schema, range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(table.schema, range(3), "a"))
+    staged = bulk.finish()
     shard = Path(table.uri, "_mem_wal", staged[0].shard_id)
     elsewhere = shard.rename(tmp_path / "elsewhere")
     shard.symlink_to(elsewhere)
@@ -273,7 +277,7 @@ def test_what_a_reader_or_a_job_needs_stays(table: lancemem.Table) -> None:
     assert len(run_folders(table)) == 1
 
 
-def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> None:
+def test_a_stream_that_is_being_read_keeps_its_sstables(make_table: MakeTable) -> None:
     config = lancemem.WriterConfig(max_memtable_rows=1_000_000)
     table = make_table(config=config)
     flush(table, range(200_000), "a")
@@ -287,11 +291,11 @@ def test_a_stream_that_is_being_read_keeps_its_runs(make_table: MakeTable) -> No
     assert len(run_folders(table)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in stream) == 300_000
     del stream, first
-    table.scan(consistency="flushed").count_rows()  # the other handle lets go of its SSTables too
+    table.scan(consistency="flushed").count_rows()  # the other handle drops its SSTables too
     assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 2
 
 
-def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name(
+def test_a_snapshot_keeps_its_sstables_from_a_collection_of_the_table_under_another_name(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     flush(table, range(10), "a")
@@ -308,7 +312,7 @@ def test_a_view_keeps_its_runs_from_a_collection_of_the_table_under_another_name
     assert kinds(other.collect_garbage(older_than=NOW))["compacted SSTable"] == 1
 
 
-def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
+def test_a_stream_with_a_condition_keeps_its_sstables_from_its_own_table_too(
     make_table: MakeTable,
 ) -> None:
     table = make_table(config=lancemem.WriterConfig(max_memtable_rows=1_000_000))
@@ -328,7 +332,7 @@ def test_a_stream_with_a_condition_keeps_its_runs_from_its_own_table_too(
 def test_a_writer_that_slept_finds_the_slot_behind_its_last_entry_taken(
     table: lancemem.Table,
 ) -> None:
-    """B1: a fenced writer must never be told that a row below the covered position is durable."""
+    """B1: a fenced writer must never acknowledge a row below the covered position as durable."""
     sleeper = table.start_job(shard=0)
     sleeper.put(rows(table.schema, range(5), "sleeper"))
     for step in range(3):  # three successors, so that its own fence is not the newest
@@ -358,7 +362,7 @@ def test_fences_go_after_a_week_but_for_the_newest(table: lancemem.Table) -> Non
 def test_a_job_goes_on_through_collections_and_so_does_its_successor(
     table: lancemem.Table,
 ) -> None:
-    """B12: nothing that is covered is replayed, and nothing that is not is gone."""
+    """B12: no covered entry is replayed, and no other entry is gone."""
     expected: dict[int, str] = {}
     for life in range(3):
         job = table.start_job(shard=0)
@@ -468,7 +472,7 @@ def test_no_file_is_removed_through_a_link_to_a_folder_elsewhere(
     assert len(names(lancemem.open_table(table.uri))) == 5
 
 
-def test_what_somebody_put_beside_decisions_about_staged_writes_stays(
+def test_foreign_files_beside_decisions_about_bulk_writes_stay(
     table: lancemem.Table,
 ) -> None:
     folder = Path(table.uri) / "_lancemem" / "staged"

@@ -1,7 +1,7 @@
 """Columns that change under handles and jobs which are in use.
 
-Owns: what a reader and a putter see at their next call, whoever took the new columns up before
-them. Not here: what each change of columns does to rows (test_schema_change).
+Owns: what a reader and a writer see at their next call, whichever call took over the new columns
+first. Not here: what each change of columns does to rows (test_schema_change).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Compaction by links: what moves, what it leaves alone, and that pylance reads the result.
+"""Compaction by links: which files move, which stay, and that pylance reads the result.
 
-Owns: the ways of an SSTable, foreign commits in between, indexes, and the shape of what is written.
-Not here: random programs (test_model, test_compaction_model), power cuts (durability).
+Owns: link, rewrite and drop of an SSTable, foreign commits in between, indexes, and the layout of
+the written files. Not here: random programs (test_model, test_compaction_model), power cuts
+(durability).
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def data_files(uri: str) -> dict[str, tuple[int, int]]:
 
 def run_file(uri: str, table: lancemem.Table, generation: int) -> Path:
     shard = table.shards()[0]
-    run = next(run for run in shard.sstables if run.generation == generation)
-    (file,) = (Path(uri) / "_mem_wal" / shard.shard_id / run.path / "data").iterdir()
+    sstable = next(sstable for sstable in shard.sstables if sstable.generation == generation)
+    (file,) = (Path(uri) / "_mem_wal" / shard.shard_id / sstable.path / "data").iterdir()
     return file
 
 
-def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
+def test_an_sstable_becomes_a_fragment_without_a_byte_of_it_being_written(
     table: lancemem.Table,
 ) -> None:
     put(table, rows(table.schema, range(ROWS), "a"))
@@ -86,7 +87,7 @@ def test_a_run_becomes_a_fragment_without_a_byte_of_it_being_written(
     assert base_state(table.uri) == {i: f"a{i}" for i in range(ROWS)}
 
 
-def test_an_adopted_file_keeps_its_tombstone_column_under_no_field(table: lancemem.Table) -> None:
+def test_a_linked_file_keeps_its_tombstone_column_under_no_field(table: lancemem.Table) -> None:
     put(table, rows(table.schema, range(10), "a"))
     table.compact()
     (fragment,) = lance.dataset(table.uri).get_fragments()
@@ -129,7 +130,7 @@ def test_superseded_rows_and_tombstones_are_in_the_deletion_file_of_the_new_frag
     assert lance.dataset(table.uri).count_rows() == len(expected)
 
 
-def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
+def test_rows_that_a_newer_sstable_of_the_same_commit_supersedes_are_dead(
     table: lancemem.Table,
 ) -> None:
     schema = table.schema
@@ -147,7 +148,7 @@ def test_rows_that_a_newer_run_of_the_same_commit_supersedes_are_dead(
 
 
 def test_one_generation_or_many_give_the_same_table(make_table: MakeTable) -> None:
-    """B17: a tombstone must hide what is below whatever the SSTables are cut into."""
+    """B17: a tombstone hides older rows however the rows are divided into SSTables."""
     results = []
     for flush_each in (False, True):
         for mode in ("link", "rewrite"):
@@ -193,12 +194,14 @@ def test_deletes_of_keys_that_are_only_in_the_base_need_no_fragment(
     assert base_state(table.uri) == {0: "z0", 1: "z1", 2: "z2"}
 
 
-def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem.Table) -> None:
+def test_small_sstables_are_written_together_and_the_result_has_the_reason(
+    table: lancemem.Table,
+) -> None:
     for step in range(3):
         put(table, rows(table.schema, range(step * 10, step * 10 + 10), "a"))
     planned = table.compact(dry_run=True)
     assert planned.base_version == lance.dataset(table.uri).version
-    assert [run.treatment for run in planned.sstables] == ["rewrite"] * 3
+    assert [sstable.treatment for sstable in planned.sstables] == ["rewrite"] * 3
     assert "3 small SSTables" in planned.sstables[0].reason
     assert len(table.shards()[0].sstables) == 3, "a dry run changes nothing"
     done = table.compact()
@@ -211,12 +214,12 @@ def test_small_runs_are_written_together_and_the_result_says_why(table: lancemem
     assert len(base_state(table.uri)) == 30
 
 
-def test_a_run_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
+def test_an_sstable_of_mostly_dead_rows_is_rewritten(table: lancemem.Table) -> None:
     schema = table.schema
     put(table, *(rows(schema, range(100), f"v{i}-") for i in range(4)))
-    (run,) = table.compact(dry_run=True).sstables
-    assert (run.treatment, run.num_rows, run.num_live_rows) == ("rewrite", 400, 100)
-    assert "300 of 400" in run.reason
+    (sstable,) = table.compact(dry_run=True).sstables
+    assert (sstable.treatment, sstable.num_rows, sstable.num_live_rows) == ("rewrite", 400, 100)
+    assert "300 of 400" in sstable.reason
     table.compact()
     (fragment,) = lance.dataset(table.uri).get_fragments()
     assert (fragment.physical_rows, fragment.num_deletions) == (100, 0)
@@ -259,7 +262,7 @@ def test_a_column_that_is_never_null_survives_tombstones(
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_pylance_reads_and_changes_an_adopted_table(
+def test_pylance_reads_and_changes_a_table_of_linked_files(
     tmp_path: Path, schema: pa.Schema, version: str
 ) -> None:
     uri = str(tmp_path / "made_by_pylance.lance")
@@ -383,7 +386,7 @@ class Racer(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Commit, and keep what goes wrong for the test."""
+        """Commit, and keep an error for the test."""
         try:
             while not self.done.wait(self.pause):
                 self.commit(self.commits)
@@ -405,7 +408,7 @@ class Racer(threading.Thread):
 
 @contextmanager
 def perhaps_lost() -> Iterator[None]:
-    """Pass over a commit of lance that lost its race; what follows it in the block is not done."""
+    """Ignore a commit of lance that lost its race; the rest of the block is skipped."""
     try:
         yield
     except OSError as error:
@@ -500,7 +503,7 @@ def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table
     """B14: the rows of a late compaction never land without its progress."""
     other = lancemem.open_table(table.uri)
     newest: dict[int, str] = {}
-    # The other one is there at every moment: what must not happen is a matter of who comes when.
+    # The other compactor runs at every moment: a fault would depend on the order of the two.
     racing = Racer(lambda _: other.compact(), pause=0.001)
     with table.start_job(shard=0) as job, racing as racer:
         for step in range(40):
@@ -513,7 +516,7 @@ def test_two_compactors_lose_nothing_and_duplicate_nothing(table: lancemem.Table
         epoch = table.shards()[0].writer_epoch
         job.put(rows(table.schema, [1_000_000], "still the writer "))
     assert racer.commits > 0
-    assert table.shards()[0].writer_epoch == epoch, "B23: nobody fenced the writer"
+    assert table.shards()[0].writer_epoch == epoch, "B23: the writer was not fenced"
     assert base_state(table.uri) == newest
     assert table.scan().count_rows() == len(newest) + 1
 
@@ -539,10 +542,10 @@ def test_a_refused_attempt_leaves_no_file_behind(table: lancemem.Table) -> None:
     assert set(data_files(table.uri)) <= named
 
 
-def test_a_run_of_yesterday_is_safe_from_a_clean_up_while_it_is_adopted(
+def test_an_sstable_of_yesterday_is_safe_from_a_clean_up_while_it_is_linked(
     table: lancemem.Table,
 ) -> None:
-    """Lance's clean-up removes old files that no version names; a linked file must look young."""
+    """Lance's clean-up removes old files that no version lists; a linked file must be young."""
     put(table, rows(table.schema, range(10), "a"))
     file = run_file(table.uri, table, 1)
     os.utime(file, (0, 0))
@@ -551,7 +554,7 @@ def test_a_run_of_yesterday_is_safe_from_a_clean_up_while_it_is_adopted(
     assert len(base_state(table.uri)) == 10
 
 
-def test_a_table_without_a_key_is_adopted_whole(tmp_path: Path) -> None:
+def test_sstables_of_a_table_without_a_key_are_linked_whole(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("v", pa.int64())])
     uri = str(tmp_path / "append_only.lance")
     table = lancemem.create_table(uri, schema, primary_key=[])

@@ -1,8 +1,7 @@
 """Random programs with every kind of maintenance between the writes, against a Python dict.
 
-Owns: that no maintenance, ours or Lance's, one after the other or at once, changes what any level
-of consistency shows, and that a damaged run shows nothing else. Not here: the machine and its
-model, which are those of test_model.
+Owns: that no maintenance, lancemem's or Lance's, in turn or in parallel, changes what any level of
+consistency shows, also with a damaged SSTable. Not here: the machine and its model (test_model).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Maintained(_Machine):
             dataset.create_scalar_index(name, "BTREE", replace=True)
 
     def append_by_lance(self, number: int) -> None:
-        """Add rows under keys of no shard's job, in which the programs of others may work."""
+        """Add rows under keys that no job of a shard writes: another program may change them."""
         keys = [key for key in others(self.key_fields, number) if key not in self.others]
         new = self.rows([(key, (None, None)) for key in keys])
         schema = lance.dataset(self.table.uri).schema
@@ -68,7 +67,7 @@ class _Maintained(_Machine):
         self.others.update(keys)
 
     def compact_beside_lance(self, number: int) -> None:
-        """Let lance delete rows while others are compacted; who loses the race says so."""
+        """Let lance delete rows during a compaction; the loser of the race raises an error."""
         self.append_by_lance(number)
         self.put_and_flush_all(number)
         # So that both have to delete rows of one fragment.
@@ -102,7 +101,7 @@ class _Maintained(_Machine):
         self.scan("flushed")
 
     def damage_run(self, which: int, at: int) -> None:
-        """Flip a bit in a file of an SSTable: it is named or not needed, and never moves on."""
+        """Flip a bit in a file of an SSTable: it is named or not needed, and never compacted."""
         # So that nothing is being written.
         self.flush_all()
         where = "data/*" if which % 2 else "**/*"
@@ -143,7 +142,7 @@ class _Maintained(_Machine):
             self.table.write_deletion_vectors()
 
     def forget(self) -> None:
-        """Read with nothing in memory of earlier reads, what storage has decides."""
+        """Read with a new handle, without a cache of earlier reads."""
         self.table = lancemem.open_table(self.table.uri)
 
     def check_base(self) -> None:
@@ -159,7 +158,7 @@ class _Maintained(_Machine):
 
 
 def others(fields: list[pa.Field], number: int) -> list[tuple[Any, ...]]:
-    """Give keys that none of test_model's are."""
+    """Return keys that test_model never draws."""
     numbers = range(1_000 + 10 * number, 1_010 + 10 * number)
     return [
         tuple(n if pa.types.is_integer(field.type) else f"other {n}" for field in fields)
@@ -168,7 +167,7 @@ def others(fields: list[pa.Field], number: int) -> list[tuple[Any, ...]]:
 
 
 def replace(path: Path, content: bytes | bytearray) -> None:
-    """Write a file anew: a link gives its bytes another name, which stays as it is."""
+    """Write a new file: a hard link would share the bytes with its other name."""
     path.unlink()
     path.write_bytes(content)
 
@@ -240,7 +239,7 @@ def test_no_maintenance_changes_what_a_reader_sees(kind: str) -> None:
 
 
 def test_the_rows_of_the_base_are_the_rows_of_the_table(make_table: MakeTable) -> None:
-    """B16: after a compaction the base itself counts right, for readers that know nothing else."""
+    """B16: after a compaction the base table alone counts right, for readers without lancemem."""
     table = make_table()
     for step in range(5):
         data = pa.table([[1, 2, 3 + step], ["a"] * 3, [0.0] * 3], schema=table.schema)

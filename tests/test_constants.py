@@ -82,7 +82,7 @@ def wanted(column: str, keeps: Any) -> list[int]:  # noqa: ANN401
 
 @pytest.fixture(params=TIERS)
 def placed(request: pytest.FixtureRequest, make_table: MakeTable) -> lancemem.Table:
-    """Give a table of decimals in each of the tiers."""
+    """Return a table of decimals in each of the tiers."""
     return place(make_table(SCHEMA), decimals(), request.param, "price", "big", "whole")
 
 

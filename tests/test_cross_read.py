@@ -131,7 +131,7 @@ def test_pylance_replays_rows_that_are_only_in_our_wal(kind: str, make_table: Ma
 def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
     make_table: MakeTable,
 ) -> None:
-    """Its limit is 100,000 rows; a put stands whole in one entry, however large."""
+    """Its limit is 100,000 rows; a put is never divided among entries, however large it is."""
     table = make_table(schema_of("int64"))
     with table.start_job(shard=0) as job:
         job.put(rows("int64", range(150_000), None))
@@ -149,7 +149,7 @@ def test_pylance_replays_a_put_of_ours_that_is_larger_than_its_memtable(
 def test_pylance_replays_a_put_of_ours_that_its_entry_holds_in_pieces(
     make_table: MakeTable,
 ) -> None:
-    """One of more than 64 MiB is several batches of one entry (docs/format.md)."""
+    """A put of more than 64 MiB is several batches of one entry (docs/format.md)."""
     table = make_table(schema_of("int64"))
     ids = [*range(70_000), 3, 69_999]
     columns = {"id": ids, "name": [f"{row:1000}" for row in range(len(ids))]}
@@ -174,7 +174,7 @@ def test_pylance_replays_a_put_of_ours_that_its_entry_holds_in_pieces(
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_pylance_reads_our_flushed_runs(kind: str, make_table: MakeTable) -> None:
+def test_pylance_reads_our_flushed_sstables(kind: str, make_table: MakeTable) -> None:
     table = make_table(schema_of(kind), [column.name for column in KEYS[kind]])
     expected = write_three_rounds(table, kind, flush=True)
     assert len(table.shards()[0].sstables) == 3
@@ -192,7 +192,7 @@ def test_pylance_reads_the_base_table_after_our_compaction(
     assert read_flushed_by_pylance(table) == expected
 
 
-def test_pylance_reads_runs_above_a_base_table_that_we_compacted(make_table: MakeTable) -> None:
+def test_pylance_reads_sstables_above_a_base_table_that_we_compacted(make_table: MakeTable) -> None:
     table = make_table(schema_of("string"), ["id"])
     write_three_rounds(table, "string", flush=True)
     table.compact()
@@ -204,7 +204,7 @@ def test_pylance_reads_runs_above_a_base_table_that_we_compacted(make_table: Mak
     assert read_flushed_by_pylance(table) == in_order(pa.concat_tables(expected))
 
 
-def test_pylance_looks_up_keys_in_our_runs(make_table: MakeTable) -> None:
+def test_pylance_looks_up_keys_in_our_sstables(make_table: MakeTable) -> None:
     table = make_table(schema_of("string"), ["id"])
     write_three_rounds(table, "string", flush=True)
     planner = LsmPointLookupPlanner(lance.dataset(table.uri), snapshots(table))
@@ -227,7 +227,7 @@ def test_pylance_reads_many_shards_of_ours(make_table: MakeTable) -> None:
 def test_a_change_of_the_base_table_after_compaction_is_seen_though_pylance_hides_it(
     make_table: MakeTable,
 ) -> None:
-    """Bug B3 of pylance: its readers ignore what is compacted, so only lancemem is checked."""
+    """Bug B3 of pylance: its readers ignore compacted generations, so only lancemem is checked."""
     table = make_table(schema_of("int64"), ["id"])
     write_three_rounds(table, "int64", flush=True)
     table.compact()
@@ -240,7 +240,7 @@ def test_a_change_of_the_base_table_after_compaction_is_seen_though_pylance_hide
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_runs_that_pylance_flushed_are_read(kind: str, table_uri: str) -> None:
+def test_sstables_that_pylance_flushed_are_read(kind: str, table_uri: str) -> None:
     dataset = make_pylance_table(table_uri, kind, unsharded=True)
     with dataset.mem_wal_writer(str(uuid.uuid4()), **AT_ONCE) as writer:
         writer.put(rows(kind, range(60), "pylance"))
@@ -328,7 +328,7 @@ def test_an_old_job_is_fenced_by_a_writer_of_pylance(make_table: MakeTable) -> N
     assert set(table.scan().to_table().column("name").to_pylist()) == {"ours"}
 
 
-def test_runs_that_pylance_marked_as_compacted_are_not_read_again(table_uri: str) -> None:
+def test_sstables_that_pylance_recorded_as_compacted_are_not_read_again(table_uri: str) -> None:
     dataset = make_pylance_table(table_uri, "int64", unsharded=True)
     shard = str(uuid.uuid4())
     with dataset.mem_wal_writer(shard, **AT_ONCE) as writer:

@@ -51,7 +51,7 @@ class Shard:
                 writer.put(self.rows.replace(self.some(), f"value {self.values}"))
 
     def turn_of_lancemem(self) -> None:
-        """Write through a job; what it leaves is an SSTable or entries of the log."""
+        """Write through a job, which leaves an SSTable or entries of the log."""
         flush = self.chance.randrange(2) == 0
         job = self.table.start_job(shard=0)
         self.write(job)
@@ -60,13 +60,13 @@ class Shard:
         job.close(flush=flush)
 
     def turn_of_pylance(self) -> None:
-        """Write through pylance, which replays our log first and flushes when it is closed."""
+        """Write through pylance, which replays lancemem's log first and flushes when closed."""
         shard_id = self.table.shards()[0].shard_id
         with lance.dataset(self.table.uri).mem_wal_writer(shard_id, **AT_ONCE) as writer:
             assert self.rows.of(writer.lsm_scanner().to_table()) == self.rows.rows
             self.write(writer)
             assert self.rows.of(writer.lsm_scanner().to_table()) == self.rows.rows
-            # A writer that lives: what it acknowledged is in the log alone.
+            # The writer is still open: the rows that it acknowledged are in the log alone.
             self.check()
 
     def check(self) -> None:
@@ -75,7 +75,7 @@ class Shard:
         assert self.rows.of(self.table.get(self.rows.keys(range(KEYS)))) == self.rows.rows
 
     def check_flushed(self) -> None:
-        """Compare what both read where the log holds nothing that is not in SSTables."""
+        """Compare what both read where every row of the log is in SSTables."""
         self.table.start_job(shard=0).close(flush=True)
         assert self.rows.of(flushed_rows(self.table)) == self.rows.rows
         flushed = self.table.scan(consistency="flushed").to_table()

@@ -1,6 +1,6 @@
-"""A file of the base table that is cut or missing: damage by name, and no fault that may pass.
+"""A file of the base table that is truncated or missing: damage by name, not a retryable error.
 
-Owns what reads say of it. Does not own damage of an SSTable (`test_damaged_runs`) or of the log
+Owns the errors of reads. Does not own damage of an SSTable (`test_damaged_runs`) or of the log
 (`test_repair`).
 """
 
@@ -105,7 +105,7 @@ def test_a_damaged_file_of_the_index_on_the_key_is_named(
 def test_a_flipped_bit_in_what_tells_where_the_rows_are_is_no_fault_that_may_pass(
     uri: str,
 ) -> None:
-    """What still decodes is not found: the limits in docs/guarantees.md say so."""
+    """Damage that still decodes is not found: docs/guarantees.md lists this limit."""
     [path] = Path(uri).glob("data/*.lance")
     whole = path.read_bytes()
     refused = 0
@@ -118,14 +118,14 @@ def test_a_flipped_bit_in_what_tells_where_the_rows_are_is_no_fault_that_may_pas
         except lancemem.CorruptionError:
             refused += 1
         except lancemem.InvalidInputError as error:
-            # As of a file that a later Lance wrote.
+            # The text is the same as for a file that a later Lance wrote.
             assert "Not supported" in str(error)  # noqa: PT017 - not every bit gives this one
             refused += 1
     assert refused > 100
 
 
 def test_damage_that_lances_readers_panic_on_is_named_with_the_file(uri: str) -> None:
-    """Whatever they make of it: no read ends in a panic or an internal error."""
+    """No read ends in a panic or an internal error."""
     [path] = Path(uri).glob("data/*.lance")
     whole = path.read_bytes()
     texts = []
@@ -188,14 +188,14 @@ def test_a_compaction_stops_at_a_damaged_file_and_commits_nothing(uri: str) -> N
     assert lancemem.open_table(uri).stats().base_version == version
 
 
-def test_a_view_of_a_version_that_was_cleaned_up_says_what_to_read(uri: str) -> None:
+def test_a_snapshot_of_a_version_that_was_cleaned_up_names_what_to_read(uri: str) -> None:
     table = lancemem.open_table(uri)
-    view = table.snapshot()
+    snapshot = table.snapshot()
     dataset = lance.dataset(uri)
     dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
     dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
     with pytest.raises(lancemem.CorruptionError, match="read the newest version"):
-        view.scan().to_table()
+        snapshot.scan().to_table()
     assert table.scan().to_table().num_rows == ROWS - 10
 
 

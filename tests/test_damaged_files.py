@@ -1,9 +1,9 @@
 """Six kinds of damage at many positions of each small file beside log and SSTables: no wrong row.
 
-Owns: pages and publications of the record index, deletion vectors of runs, and files whose bytes
-nobody believes. Does not own: staged writes and transaction ids (`test_damaged_writes`), damage
+Owns: pages and publications of the record index, deletion vectors of SSTables, and files whose
+bytes no call trusts. Does not own: bulk writes and transaction ids (`test_damaged_writes`), damage
 behind an open handle (`test_damaged_since`), log entries and shard manifests (`damage_everywhere`
-of the core), files of runs (`sstable::tests::damage`), or the base table (`test_damaged_base`).
+of the core), files of SSTables (`sstable::tests::damage`), or the base table (`test_damaged_base`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VECTORS = "deletion_vectors/*/*.binpb"
 PUBLICATIONS = "record_index/runs/*.binpb"
 PAGES = ["page_data.lance", "page_lookup.lance"]
 MADE = ["built", "linked"]
-# Of the second file of a kind, a fourth of the positions of the first.
+# The second file of a kind is damaged at a fourth of the positions of the first.
 FEWER = 1 if EVERYWHERE else 4
 
 
@@ -57,7 +57,7 @@ def below(table: lancemem.Table, pattern: str) -> list[Path]:
 
 
 def is_by_position(table: lancemem.Table) -> bool:
-    """Whether what the files of deletion vectors say is all that a read needs."""
+    """Whether a read needs only the files of deletion vectors."""
     plan = opened(table).scan(consistency="flushed").explain()
     return "NewestRowsExec: by position" in plan and "NewestRowsExec: by key" not in plan
 
@@ -78,7 +78,7 @@ def copy_of(tmp_path: Path) -> Callable[[lancemem.Table], lancemem.Table]:
 def check_written_down(
     copied: Callable[[], lancemem.Table], expected: pa.Table, damage: str
 ) -> None:
-    """Let copies of a damaged table write down what they look up: the rows stay as they were."""
+    """Let copies of a damaged table compact and write deletion vectors: the rows stay the same."""
     copy = copied()
     assert copy.write_deletion_vectors().num_sstables == 1, damage
     assert is_by_position(copy), damage
@@ -90,7 +90,7 @@ def check_written_down(
 
 @pytest.fixture
 def indexed(table: lancemem.Table) -> lancemem.Table:
-    """Give a table of two fragments: one has built pages, the other those of its SSTable."""
+    """Return a table of two fragments: one with built pages, one with linked pages."""
     put_run(table, range(300), 1.0)
     table.compact()
     table.create_record_index()
@@ -102,7 +102,7 @@ def indexed(table: lancemem.Table) -> lancemem.Table:
 def publication(table: lancemem.Table, made: str) -> Path:
     """Give the file that publishes the SSTable whose pages were built or linked."""
     first, second = below(table, PUBLICATIONS)
-    # What was linked is a second name of the SSTable's own file.
+    # Linked pages are a second name of the SSTable's own file.
     first_is = "linked" if pages_of(first, PAGES[0]).stat().st_nlink > 1 else "built"
     return first if first_is == made else second
 
@@ -137,7 +137,7 @@ def test_damage_anywhere_in_pages_is_named_and_changes_no_answer(
 
 @pytest.mark.parametrize("file", PAGES)
 @pytest.mark.parametrize("made", MADE)
-def test_nothing_is_written_down_that_damaged_pages_say(
+def test_nothing_is_written_down_from_damaged_pages(
     indexed: lancemem.Table,
     made: str,
     file: str,
@@ -169,7 +169,7 @@ def test_damage_anywhere_in_a_publication_is_named_and_changes_no_answer(
     path.unlink()
     report = opened(indexed).admin.verify_record_index()
     assert (report.damage, report.num_fragments_uncovered) == ([], 1), (
-        "as if nobody had published it"
+        "as if it had not been published"
     )
     assert opened(indexed).get(ASKED) == answer
 
@@ -210,20 +210,20 @@ def vectored(table: lancemem.Table) -> lancemem.Table:
     return opened(table)
 
 
-def vectors_of(table: lancemem.Table, run: str) -> Path:
+def vectors_of(table: lancemem.Table, sstable: str) -> Path:
     older, newer = table.shards()[0].sstables
-    folder = {"older": older, "newer": newer}[run].path
+    folder = {"older": older, "newer": newer}[sstable].path
     [path] = below(table, f"deletion_vectors/*/{folder}.*.binpb")
     return path
 
 
-@pytest.mark.parametrize("run", ["older", "newer"])
+@pytest.mark.parametrize("sstable", ["older", "newer"])
 def test_damage_anywhere_in_deletion_vectors_is_named_and_neither_hides_nor_shows_a_row(
-    vectored: lancemem.Table, run: str, caplog: pytest.LogCaptureFixture
+    vectored: lancemem.Table, sstable: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, expected = vectors_of(vectored, run), read(vectored)
+    path, expected = vectors_of(vectored, sstable), read(vectored)
     assert expected.num_rows == 130
-    for damage in damaged(path, every=1 if run == "newer" else FEWER):
+    for damage in damaged(path, every=1 if sstable == "newer" else FEWER):
         assert read(vectored) == expected, damage
         assert path.name in told(caplog), damage
     assert is_by_position(vectored)
@@ -231,24 +231,24 @@ def test_damage_anywhere_in_deletion_vectors_is_named_and_neither_hides_nor_show
     assert read(vectored) == expected
 
 
-@pytest.mark.parametrize("run", ["older", "newer"])
+@pytest.mark.parametrize("sstable", ["older", "newer"])
 def test_counts_parts_and_compactions_do_without_damaged_deletion_vectors(
-    vectored: lancemem.Table, run: str, copy_of: Callable[[lancemem.Table], lancemem.Table]
+    vectored: lancemem.Table, sstable: str, copy_of: Callable[[lancemem.Table], lancemem.Table]
 ) -> None:
     expected = read(vectored)
-    for damage in damaged(vectors_of(vectored, run), every=50):
+    for damage in damaged(vectors_of(vectored, sstable), every=50):
         table = opened(vectored)
         assert table.scan(consistency="flushed").count_rows() == 130, damage
         assert table.scan(filter="value > 1", consistency="flushed").count_rows() == 50, damage
-        cut = table.snapshot(consistency="flushed")
-        parts = [cut.scan(part=(place, 3)).to_table() for place in range(3)]
+        snapshot = table.snapshot(consistency="flushed")
+        parts = [snapshot.scan(part=(place, 3)).to_table() for place in range(3)]
         assert pa.concat_tables(parts).sort_by("id") == expected, damage
         check_written_down(partial(copy_of, vectored), expected, damage)
 
 
 @pytest.fixture
 def noted(table: lancemem.Table) -> lancemem.Table:
-    """Give a table with a copy of an entry that a cut dropped, and a shard that is not synced."""
+    """Return a table with a copy of an entry that a truncation dropped, and an unsynced shard."""
     table.upsert(rows(range(20), 1.0))
     with table.start_job(shard=0) as job:
         job.put(rows(range(5), 2.0))
@@ -263,7 +263,7 @@ def noted(table: lancemem.Table) -> lancemem.Table:
 @pytest.mark.parametrize(
     "pattern", ["_lancemem/dropped/*/*/*", "_lancemem/unsynced/*", "_mem_wal/*/*/version_hint.json"]
 )
-def test_damage_of_what_nobody_believes_changes_nothing(
+def test_damage_of_files_that_no_call_trusts_changes_nothing(
     noted: lancemem.Table, pattern: str
 ) -> None:
     [path] = Path(noted.uri).glob(pattern)
@@ -272,7 +272,7 @@ def test_damage_of_what_nobody_believes_changes_nothing(
         assert read(noted).to_pylist() == expected, damage
     for damage in damaged(path, every=20):
         assert opened(noted).admin.verify_wal(0).first_damaged_position is None, damage
-        # A job that syncs makes up for one that did not, whatever the note of it says.
+        # A job that syncs also syncs the files of an earlier job, whatever the note records.
         opened(noted).start_job(shard=0).close()
         [note] = Path(noted.uri).glob("_lancemem/unsynced/*")
         epoch = opened(noted).shards()[0].writer_epoch

@@ -1,7 +1,7 @@
 """A damaged SSTable in Python: refused by reads and compactions, reported by verify_sstables.
 
 Owns the methods, the command line and what stays as it was. Does not own each kind of damage in
-each file: `rust/engine/src/sstable/tests/damage.rs` holds those.
+each file: see `rust/engine/src/sstable/tests/damage.rs`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS = 100
-# A lookup reads pages of a key index that has several; otherwise all keys.
+# From this number of rows on a lookup reads pages of the key index instead of all keys.
 INDEXED_ROWS = 60_000
-# Above it an SSTable is not read whole when it is opened.
+# A larger SSTable is not read whole when it is opened.
 LARGE_BYTES = 33 << 20
 LARGE = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("blob", pa.binary())])
 
@@ -51,8 +51,8 @@ def flushed(table: lancemem.Table) -> lancemem.Table:
 
 def run_folder(table: lancemem.Table) -> Path:
     [shard] = table.shards()
-    [run] = shard.sstables
-    return Path(table.uri) / "_mem_wal" / shard.shard_id / run.path
+    [sstable] = shard.sstables
+    return Path(table.uri) / "_mem_wal" / shard.shard_id / sstable.path
 
 
 def the_file(table: lancemem.Table, pattern: str) -> Path:
@@ -66,10 +66,10 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_run_whose_files_are_of_another_place_is_refused(
+def test_an_sstable_whose_files_are_of_another_place_is_refused(
     flushed: lancemem.Table, tmp_path: Path
 ) -> None:
-    """Whoever writes an SSTable could send its readers to any file that they may read."""
+    """The writer of an SSTable could otherwise make its readers open any file that they may."""
     folder = run_folder(flushed)
     outside = tmp_path / "outside.lance"
     folder.rename(outside)
@@ -121,7 +121,7 @@ def test_a_damaged_file_of_a_run_is_reported_and_never_compacted(
     ],
     ids=["scan", "keys", "get"],
 )
-def test_no_read_shows_rows_of_a_run_whose_data_is_damaged(
+def test_no_read_shows_rows_of_an_sstable_whose_data_is_damaged(
     flushed: lancemem.Table, pattern: str, read: Callable[[lancemem.Table], object]
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -137,7 +137,7 @@ def test_no_read_shows_rows_of_a_run_whose_data_is_damaged(
     assert table.scan().to_table().sort_by("id") == before
 
 
-def test_a_lookup_believes_no_damaged_key_index(table: lancemem.Table) -> None:
+def test_a_lookup_trusts_no_damaged_key_index(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job:
         job.put(rows(0, INDEXED_ROWS, 1.0))
         job.flush()
@@ -147,7 +147,7 @@ def test_a_lookup_believes_no_damaged_key_index(table: lancemem.Table) -> None:
         lancemem.open_table(table.uri).get([3])
 
 
-def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
+def test_what_is_left_of_a_damaged_sstable_is_read_and_compacted_without_verification(
     flushed: lancemem.Table,
 ) -> None:
     path = the_file(flushed, "data/*")
@@ -168,7 +168,7 @@ def test_what_is_left_of_a_damaged_run_is_read_and_compacted_by_who_asks_for_it(
 
 
 @pytest.mark.parametrize("pattern", ["bloom_filter.bin", "_pk_index/page_data.lance"])
-def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
+def test_a_read_without_verification_needs_no_file_but_the_rows(
     flushed: lancemem.Table, pattern: str
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -181,7 +181,7 @@ def test_who_asks_for_what_is_left_needs_no_file_but_the_rows(
     assert lancemem.open_table(flushed.uri).scan().to_table().sort_by("id") == before
 
 
-def test_who_asks_for_what_is_left_reads_a_manifest_whose_checksum_alone_is_damaged(
+def test_a_read_without_verification_takes_a_manifest_whose_checksum_alone_is_damaged(
     flushed: lancemem.Table,
 ) -> None:
     before = flushed.scan().to_table().sort_by("id")
@@ -214,7 +214,7 @@ def large(tmp_path: Path) -> lancemem.Table:
     return lancemem.open_table(table.uri)
 
 
-def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> None:
+def test_a_large_sstable_is_compared_when_it_is_compacted(large: lancemem.Table) -> None:
     flip(the_file(large, "data/*"))
     other = lancemem.open_table(large.uri)
     assert other.scan(["id"]).count_rows() == 12
@@ -222,7 +222,7 @@ def test_a_large_run_is_compared_when_it_is_compacted(large: lancemem.Table) -> 
         other.compact()
 
 
-def test_a_compaction_names_damage_although_somebody_commits_all_the_time(
+def test_a_compaction_names_damage_beside_another_writer_that_commits_all_the_time(
     large: lancemem.Table,
 ) -> None:
     flip(the_file(large, "data/*"))
@@ -256,7 +256,7 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"key-000000005", b"key-000000009"))
     table = lancemem.open_table(large.uri)
-    # Nobody has compared it: the keys are those of the damaged file.
+    # The file was not compared with its checksum: the cached keys are the damaged ones.
     ids = table.scan(["id"]).to_table().column("id").to_pylist()
     assert ids.count("key-000000005") == 1
     settle = (lambda: table.alter(deletion_vectors=True)) if is_by_vector else table.compact
@@ -275,7 +275,7 @@ def test_what_was_read_of_a_damaged_run_is_forgotten_when_its_file_is_brought_ba
 def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> None:
     path = the_file(flushed, "data/*")
     path.unlink()
-    # Its first page is mapped nowhere, and a read of it ends as that of a bad sector does.
+    # Its first page is not mapped, and a read of the page fails like a read of a bad sector.
     path.symlink_to("/proc/self/mem")
     [report] = flushed.admin.verify_sstables()
     assert report.damage == [f"data/{path.name}: unreadable"]
@@ -286,7 +286,7 @@ def test_a_file_that_a_disk_cannot_read_is_damage(flushed: lancemem.Table) -> No
 def test_a_file_that_cannot_be_read_is_named(flushed: lancemem.Table) -> None:
     path = the_file(flushed, "data/*")
     folder = path.parent.rename(path.parents[1] / "away")
-    path.parent.touch()  # a file system that answers with an error, and may be well again
+    path.parent.touch()  # a file system that returns an error, and may recover
     with pytest.raises(lancemem.RetryableError, match=f"data/{path.name}"):
         flushed.admin.verify_sstables()
     path.parent.unlink()

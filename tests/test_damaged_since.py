@@ -1,8 +1,8 @@
-"""Files that are damaged behind an open handle: nothing of them is written down.
+"""Files that are damaged behind an open handle: no damaged byte is written down.
 
-Owns: pages of the record index and files of runs that a handle compared while they were whole.
-docs/repair.md: what such a handle writes down, compactions and deletion vectors, is read anew. Does
-not own: what its reads show meanwhile, or damage that a handle finds when it opens a file
+Owns: pages of the record index and files of SSTables that a handle verified while they were whole.
+What such a handle writes, compactions and deletion vectors, is read again first (docs/repair.md).
+Does not own: what its reads show meanwhile, or damage that a handle finds when it opens a file
 (`test_damaged_files`, `test_damaged_runs`).
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROWS = 600
-# So few that a record index is asked for them.
+# Few enough that they are looked up in the record index.
 CHANGED = range(0, ROWS, 10)
 FILES = ["data/*", "_deletions/*"]
 
@@ -54,8 +54,8 @@ def changed(table: lancemem.Table) -> lancemem.Table:
 
 
 def file_of_run(table: lancemem.Table, pattern: str) -> Path:
-    run = table.shards()[0].sstables[0].path
-    [path] = Path(table.uri).glob(f"_mem_wal/*/{run}/{pattern}")
+    sstable = table.shards()[0].sstables[0].path
+    [path] = Path(table.uri).glob(f"_mem_wal/*/{sstable}/{pattern}")
     return path
 
 
@@ -64,7 +64,7 @@ def damaged_since(
 ) -> Iterator[tuple[str, lancemem.Table, Path]]:
     """Damage a file behind handles that have read it.
 
-    Gives what was done, a handle of a copy of the table, and the file in it.
+    Yields the name of the damage, a handle of a copy of the table, and the file in it.
     """
     whole = path.read_bytes()
     for at in positions(len(whole))[::every]:
@@ -80,7 +80,7 @@ def damaged_since(
 
 
 @pytest.mark.parametrize("write_down", ["write_deletion_vectors", "compact"])
-def test_no_row_is_written_down_that_pages_say_which_were_damaged_since(
+def test_no_row_is_written_down_from_pages_that_were_damaged_since(
     changed: lancemem.Table, write_down: str, tmp_path: Path
 ) -> None:
     [path] = Path(changed.uri).glob("_lancemem/record_index/*/page_data.lance")
@@ -93,7 +93,7 @@ def test_no_row_is_written_down_that_pages_say_which_were_damaged_since(
 
 
 @pytest.mark.parametrize("pattern", FILES)
-def test_no_row_is_written_down_of_a_run_that_was_damaged_since(
+def test_no_row_is_written_down_of_an_sstable_that_was_damaged_since(
     changed: lancemem.Table, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of_run(changed, pattern)
@@ -102,14 +102,14 @@ def test_no_row_is_written_down_of_a_run_that_was_damaged_since(
         said = unnamed("SSTable", copy.write_deletion_vectors)
         of_copy.write_bytes(whole)
         found = read(copy)
-        # A handle may have had all that it needs in memory.
+        # A handle may have had all the bytes that it needs in memory.
         if found != expected or not (said or "no error").startswith("no error"):
             wrong.append(f"{damage}: {said}, and then {found.num_rows} rows of {ROWS}")
     assert wrong == []
 
 
 @pytest.mark.parametrize("pattern", FILES)
-def test_a_run_that_was_damaged_since_is_named_and_not_compacted(
+def test_an_sstable_that_was_damaged_since_is_named_and_not_compacted(
     changed: lancemem.Table, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of_run(changed, pattern)

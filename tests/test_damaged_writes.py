@@ -1,8 +1,8 @@
-"""Six kinds of damage at many positions of what keeps a write from being done twice or undone.
+"""Six kinds of damage at many positions of the records that make a write happen exactly once.
 
-Owns: decisions about staged writes, staged SSTables before they are linked, and transaction ids in
-log entries and in shard manifests. Does not own: entries and manifests without transaction ids
-(`damage_everywhere` of the core), or the files of a listed run (`sstable::tests::damage`).
+Owns: decisions about bulk writes, staged SSTables before their commit, and transaction ids in log
+entries and in shard manifests. Does not own: entries and manifests without transaction ids
+(`damage_everywhere` of the core), or the files of a listed SSTable (`sstable::tests::damage`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def file_of(table: lancemem.Table, pattern: str) -> Path:
 def staged(table: lancemem.Table) -> lancemem.StagedSsTable:
     """Stage rows for a table that has ten; together they are thirty."""
     table.upsert(rows(range(10), 1.0))
-    stage = table.bulk_writer()
-    stage.upsert(rows(range(5, 30), 2.0))
-    [run] = stage.finish()
-    return run
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(range(5, 30), 2.0))
+    [sstable] = bulk.finish()
+    return sstable
 
 
 @pytest.mark.parametrize("decision", [b"link\n", b"discard\n"])
-def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
+def test_a_damaged_decision_is_named_and_neither_committed_nor_aborted(
     table: lancemem.Table, staged: lancemem.StagedSsTable, decision: bytes
 ) -> None:
     path = Path(table.uri) / "_lancemem" / "staged" / "w"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(decision)  # and whoever made it went no further
+    path.write_bytes(decision)  # and the call that decided went no further
     before, owner, said = read(table), epoch(table), []
     for damage in damaged(path):
         for call in (opened(table).commit, opened(table).abort):
@@ -70,28 +70,28 @@ def test_a_damaged_decision_is_named_and_neither_linked_nor_discarded(
     assert table.abort([staged], write="w") == (decision == b"discard\n")
 
 
-def test_of_a_link_whose_decision_was_damaged_since_nobody_says_that_it_was_discarded(
+def test_a_commit_whose_decision_was_damaged_since_is_never_called_aborted(
     table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
     table.commit([staged], write="w", txn=TXN)
-    linked, owner, said = read(table), epoch(table), []
-    assert linked.num_rows == 30
+    committed, owner, said = read(table), epoch(table), []
+    assert committed.num_rows == 30
     for damage in damaged(file_of(table, "_lancemem/staged/w")):
         told = unnamed("_lancemem/staged/w", opened(table).commit, [staged], write="w", txn=TXN)
         said += [f"{damage}: {told}"] if told else []
-        assert read(table) == linked, damage
+        assert read(table) == committed, damage
         assert epoch(table) == owner, damage
     assert said == []
     assert table.commit([staged], write="w", txn=TXN).num_shards_already_written == 1
 
 
-def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
+def test_a_staged_sstable_whose_manifest_is_damaged_is_named_and_not_committed(
     table: lancemem.Table, staged: lancemem.StagedSsTable
 ) -> None:
     before, owner = read(table), epoch(table)
     path = file_of(table, f"_mem_wal/*/{staged.path}/_versions/*")
     whole = path.read_bytes()
-    # The version in the last bytes says nothing that anybody reads.
+    # No call reads the version in the last bytes.
     for damage in damaged(path, but_last=8):
         assert unnamed(staged.path, opened(table).commit, [staged]) == "", damage
     path.unlink()
@@ -105,7 +105,7 @@ def test_a_staged_run_whose_manifest_is_damaged_is_named_and_not_linked(
 @pytest.mark.parametrize(
     "pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data*", "_pk_index/page_lookup*"]
 )
-def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
+def test_an_sstable_that_was_damaged_before_its_commit_is_named_and_never_compacted(
     table: lancemem.Table, staged: lancemem.StagedSsTable, pattern: str, tmp_path: Path
 ) -> None:
     path = file_of(table, f"_mem_wal/*/{staged.path}/{pattern}")
@@ -114,21 +114,23 @@ def test_what_was_damaged_before_it_was_linked_is_named_and_never_compacted(
         copy = lancemem.open_table(str(tmp_path / "copy.lance"))
         if unnamed(path.name, copy.commit, [staged]):
             [report] = [
-                run for run in opened(copy).admin.verify_sstables() if run.path == staged.path
+                sstable
+                for sstable in opened(copy).admin.verify_sstables()
+                if sstable.path == staged.path
             ]
             assert [path.name in line for line in report.damage] == [True], damage
             assert unnamed(path.name, opened(copy).compact) == "", damage
         shutil.rmtree(copy.uri)
 
 
-def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
+def test_damage_anywhere_in_an_entry_with_a_transaction_id_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
     table.upsert(rows(range(20), 1.0), txn=TXN)
     entries = Path(table.uri).rglob("wal/*.arrow")
     [path] = [path for path in entries if b"lmemmrk1" in path.read_bytes()]
     again, owner, name = rows(range(20), 2.0), epoch(table), "WAL entry 2 of shard"
-    # Without all that is behind its stream it is an entry that lance could write.
+    # Without the bytes behind its stream it is an entry that lance could write.
     end = path.read_bytes().index(b"\4\0\0\0load")
     for damage in damaged(path):
         if not damage.startswith(f"cut at {end} "):
@@ -139,7 +141,7 @@ def test_damage_anywhere_in_an_entry_with_a_mark_is_named_and_repeats_no_write(
     assert opened(table).upsert(again, txn=TXN).num_shards_already_written == 1
 
 
-def test_damage_anywhere_in_a_manifest_with_a_mark_is_named_and_repeats_no_write(
+def test_damage_anywhere_in_a_manifest_with_a_transaction_id_is_named_and_repeats_no_write(
     table: lancemem.Table,
 ) -> None:
     table.upsert(rows(range(20), 1.0), txn=TXN)

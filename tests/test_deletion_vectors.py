@@ -1,8 +1,8 @@
-"""Deletion-vector mode: the same rows whatever was looked up, without keys where all of it was.
+"""Deletion-vector mode: the same rows, looked up or not, and no keys read once all are.
 
-Owns: the switch, the look-up beside a job, by call and by command, what may happen to the base
-table and to the files, and their collection. Not here: dead rows that a scan leaves in memory
-(test_snapshots), random programs (test_compaction_model).
+Owns: the switch, the look-up beside a job, by call and by command, changes of the base table and of
+the files, and their collection. Not here: dead rows that a scan leaves in memory (test_snapshots),
+random programs (test_compaction_model).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Model(KeyedRows):
-    """A table of one shard of which every change becomes an SSTable of its own."""
+    """A table of one shard in which every change becomes its own SSTable."""
 
     def put_run(self, numbers: Iterable[int], value: str) -> None:
-        """Upsert a row for each number and flush them as one SSTable, which nobody looks up."""
+        """Upsert a row for each number and flush them as one SSTable, without a look-up."""
         self.put(numbers, value)
         self.flush()
 
@@ -42,7 +42,7 @@ class Model(KeyedRows):
         self.flush()
 
     def flush(self) -> None:
-        """Flush beside the mode, as a program does that knows nothing of it."""
+        """Flush as a program does that does not support the mode."""
         on = self.table.deletion_vectors
         before = files(self.table)
         with self.table.start_job(shard=0) as job:
@@ -56,7 +56,7 @@ class Model(KeyedRows):
         self.table.compact()
 
     def check(self, by: str | None = None) -> None:
-        """Read with nothing in memory; `by` is how every source must tell its newest rows."""
+        """Read with a new handle; `by` is how every source must find its newest rows."""
         for columns in (None, self.table.primary_key, ["value"]):
             table = lancemem.open_table(self.table.uri)
             scan = table.scan(columns, consistency="flushed")
@@ -73,13 +73,13 @@ class Model(KeyedRows):
         assert table.scan(consistency="flushed").count_rows() == len(self.rows)
         where = table.scan(filter="value >= 'b'", consistency="flushed").to_table()
         assert where.num_rows == sum(value >= "b" for value in self.rows.values())
-        cut = table.snapshot(consistency="flushed")
-        parts = [cut.scan(part=(i, 3)).to_table() for i in range(3)]
+        snapshot = table.snapshot(consistency="flushed")
+        parts = [snapshot.scan(part=(i, 3)).to_table() for i in range(3)]
         assert sum(part.num_rows for part in parts) == len(self.rows)
 
 
 def ways(plan: str) -> set[str]:
-    """Name how the sources of a plan tell their newest rows."""
+    """Return how the sources of a plan find their newest rows."""
     told = [line.split("NewestRowsExec: ")[1] for line in plan.splitlines() if "NewestRows" in line]
     return {way.split(",")[0].split(" [")[0] for way in told}
 
@@ -122,7 +122,9 @@ def test_reads_compare_no_key_over_a_life_of_upserts_deletes_and_compactions(mod
     model.check()
 
 
-def test_no_key_comes_twice_while_the_mode_is_switched_and_runs_are_looked_up(ints: Model) -> None:
+def test_no_key_comes_twice_while_the_mode_is_switched_and_sstables_are_looked_up(
+    ints: Model,
+) -> None:
     """Paimon #5874: right after the switch no deletion vector exists."""
     ints.put_run(range(500), "a")
     ints.compact()
@@ -217,7 +219,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_read_right(ints: Mode
     ints.check(by="by position")
 
 
-def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_run(ints: Model) -> None:
+def test_a_row_that_a_restored_version_shows_again_is_hidden_by_its_sstable(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)
@@ -266,7 +268,7 @@ def test_the_record_index_gives_the_same_positions(ints: Model) -> None:
     ints.check(by="by position")
 
 
-def test_files_go_after_their_run(ints: Model) -> None:
+def test_files_are_collected_after_their_sstable(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)
@@ -283,8 +285,8 @@ def test_files_go_after_their_run(ints: Model) -> None:
     ints.check()
 
 
-def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
-    """Of the base table: its data files are out of reach meanwhile, and none is rewritten."""
+def test_a_compaction_of_covered_sstables_reads_no_keys(ints: Model) -> None:
+    """Keys of the base table: its data files are out of reach meanwhile, and none is rewritten."""
     ints.put_run(range(200), "a")
     ints.compact()
     ints.table.alter(deletion_vectors=True)
@@ -304,7 +306,7 @@ def test_a_compaction_of_covered_runs_reads_no_keys(ints: Model) -> None:
     ints.check()
 
 
-def test_names_that_are_no_run_are_not_looked_at(ints: Model) -> None:
+def test_names_that_are_no_sstable_are_not_looked_at(ints: Model) -> None:
     ints.put_run(range(100), "a")
     ints.compact()
     ints.put_run(range(50), "b")

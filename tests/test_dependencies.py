@@ -1,4 +1,4 @@
-"""Every dependency that is named in this tree stands in docs/dependencies.md, and says what for.
+"""Every dependency that this tree names is listed in docs/dependencies.md with its purpose.
 
 Owns: that the page and the files agree. Does not own licences and sources (`make deny`).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TREE = Path(__file__).parents[1]
 OWN = {"lancemem", "lancemem-core", "lancemem-testkit", "lancemem-sim"}
-# The fuzzing wants this crate's codecs, for the core's decoder.
+# The fuzz targets need this crate's codecs for the core's decoder.
 UNSEEN = {("fuzz", "arrow-ipc")}
 # Both compile files of the core.
 SOURCES_ELSEWHERE = {"schedules": "core", "sim": "core"}
@@ -31,7 +31,7 @@ def rows_of_the_page() -> list[tuple[list[str], str]]:
 
 
 def crates(tables: dict[str, Any]) -> Iterator[str]:
-    """Give the crates of a manifest; one that stands in for another goes by its own name."""
+    """Return the crates of a manifest; a renamed crate has its original name."""
     for name, value in tables.items():
         if name.endswith("dependencies"):
             for crate, wanted in value.items():

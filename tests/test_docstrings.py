@@ -1,7 +1,7 @@
-"""What `help` says is what the stub says.
+"""`help` shows the docstrings of the stub.
 
-Owns: functions, methods, and classes with arguments. Does not own: other classes, whose stub says
-more.
+Owns: functions, methods, and classes with arguments. Does not own: other classes, whose docstrings
+in the stub are longer.
 """
 
 from __future__ import annotations

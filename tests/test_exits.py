@@ -46,8 +46,8 @@ def at_the_end(*calls):
         threading.Thread(target=call, daemon=True).start()
 """
 
-# Each has Python run below the frames of a call: what pyarrow, a producer, a file name, a log
-# filter or a list of keys may do.
+# In each case a call runs Python code: of pyarrow, a producer, a file name, a log filter or a list
+# of keys.
 INNER = {
     "to_table": "pa.table = spin; call = lambda: table.scan().to_table()",
     "to_pandas": "pa.table = spin; call = lambda: table.scan().to_pandas()",
@@ -56,7 +56,7 @@ INNER = {
     "schema": "pa.schema = spin; call = lambda: table.schema",
     "get": "pa.table = spin; call = lambda: table.get([1])",
     "get of objects": "pa.array = spin; call = lambda: table.get([1])",
-    "snapshot.get": "view = table.snapshot(); pa.table = spin; call = lambda: view.get([1])",
+    "snapshot.get": "at = table.snapshot(); pa.table = spin; call = lambda: at.get([1])",
     "upsert of an object": """
         class Rows:
             __arrow_c_stream__ = spin
@@ -103,8 +103,7 @@ def test_a_thread_that_python_ends_below_a_call_does_not_abort_the_process(
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
 
 
-# Calls of one child, each in a thread of its own over and over. `view` is a snapshot, `again` is
-# another table.
+# Calls of one child, each in a loop in its own thread. `again` is another table.
 GROUPS = {
     "scans": [
         "table.scan().to_table()",
@@ -122,13 +121,13 @@ GROUPS = {
         "table.get([1, 2, 3])",
         "table.get([1, -1], missing='null')",
     ],
-    "views": [
+    "snapshots": [
         "table.snapshot()",
-        "view.scan().to_table()",
-        "view.get([1, 2])",
-        "view.get([1, 2], missing='null')",
-        "view.count_rows()",
-        "view.to_dataset().to_table()",
+        "snapshot.scan().to_table()",
+        "snapshot.get([1, 2])",
+        "snapshot.get([1, 2], missing='null')",
+        "snapshot.count_rows()",
+        "snapshot.to_dataset().to_table()",
         "table.to_dataset().to_table()",
     ],
     "writes": [
@@ -186,7 +185,7 @@ GROUPS = {
         "table.admin.abandon_generations(0, through_generation=1)",
     ],
 }
-# Values that are at hand.
+# Attributes and methods that only return a stored value.
 NO_CALLS = {
     *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
     *("deletion_vectors", "base_version", "num_base_fragments"),
@@ -201,7 +200,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     import itertools
     numbers = itertools.count()
     again = lancemem.create_table(sys.argv[1] + "-again", rows.schema, primary_key="id")
-    view = table.snapshot()
+    snapshot = table.snapshot()
     group = sys.argv[2]
     job = table.start_job(shard=0) if group in ("jobs", "endpoints") else None
     if group == "endpoints":
@@ -209,9 +208,9 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
 
     def staged(table):
-        stage = table.bulk_writer()
-        stage.upsert(rows)
-        return stage.finish()
+        bulk = table.bulk_writer()
+        bulk.upsert(rows)
+        return bulk.finish()
 
     def over_and_over(text, inside):
         call = compile(text, "<call>", "eval")

@@ -1,7 +1,7 @@
-"""Conditions: SQL and pyarrow expressions, and what a refusal says.
+"""Conditions: SQL and pyarrow expressions, and the text of a refusal.
 
 Owns: that both forms keep the same rows, before and after rows are flushed and compacted; values of
-every type; refusals. Not here: engines that hand their conditions on (test_ways_in).
+every type; refusals. Not here: engines that push their conditions down (test_ways_in).
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def test_an_expression_is_pushed_as_far_as_the_same_sql(layered: lancemem.Table)
 def test_a_condition_that_only_a_superseded_row_meets_finds_nothing(
     make_table: MakeTable,
 ) -> None:
-    """B18: a row that a newer one of its key replaces is not shown because that one fails."""
+    """B18: a superseded row is not shown where the newer row of its key fails the condition."""
     table = make_table()
     table.upsert(pa.table({"id": range(4), "name": ["old"] * 4, "value": [0.0] * 4}))
     with table.start_job(shard=0) as job:
@@ -225,13 +225,13 @@ def test_a_polars_expression_is_refused_with_the_ways_that_work(layered: lanceme
 
 
 class Forged:
-    """Claims to be an expression and hands over bytes."""
+    """Has the interface of an expression and returns arbitrary bytes."""
 
     def __init__(self, message: bytes) -> None:
         self.message = message
 
     def to_substrait(self, _schema: pa.Schema) -> bytes:
-        """Answer as pyarrow's expressions do."""
+        """Return the bytes, as pyarrow's expressions do."""
         return self.message
 
 
@@ -283,7 +283,7 @@ def test_a_chain_that_pyarrow_cannot_write_down_is_refused_and_a_dataset_applies
     for number in range(11):
         chain &= F("id") != 100 + number
     assert ids(table, chain & (F("name") != "(" * 99)) == [2]
-    for number in range(60):  # of each part pyarrow's message is twice as large
+    for number in range(60):  # pyarrow's message doubles with each part
         chain &= F("id") != 200 + number
     with pytest.raises(lancemem.InvalidInputError, match=r"SQL string: it has \d+ levels"):
         table.scan(filter=chain)
@@ -294,7 +294,7 @@ def test_a_chain_that_pyarrow_cannot_write_down_is_refused_and_a_dataset_applies
 def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> None:
     table = make_table()
     table.upsert(pa.table({"id": [1], "name": ["a"], "value": [1.0]}))
-    # Lance by itself takes 500 in the rows of an SSTable or of the base.
+    # Lance by itself accepts 500 in a read of an SSTable or of the base table.
     either = " OR ".join(f"id = {number} OR name = 'n{number}'" for number in range(450))
     both = " AND ".join(f"id <> {number} AND name <> 'n{number}'" for number in range(450, 900))
     for _ in range(2):
@@ -328,7 +328,7 @@ def test_a_chain_of_operators_without_end_is_refused(make_table: MakeTable) -> N
 
 
 def test_a_thread_with_a_small_stack_reads_with_any_condition(make_table: MakeTable) -> None:
-    # An overflow ends the process, so that the threads are those of another one.
+    # A stack overflow ends the process, so the threads run in a child process.
     table = make_table()
     table.upsert(pa.table({"id": [1, 2], "name": ["a", "b"], "value": [1.0, 2.0]}))
     chain = " OR ".join(f"name = 'n{number}'" for number in range(900))
@@ -412,7 +412,7 @@ def test_both_zeros_are_one_number_in_every_layer(
     assert table.scan(filter=condition).count_rows() == expected
 
 
-def test_a_null_in_a_list_is_a_value_that_nobody_knows(make_table: MakeTable) -> None:
+def test_a_null_in_a_list_is_an_unknown_value(make_table: MakeTable) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
     table = make_table(schema)
     table.upsert(pa.table({"id": [1, 2, 3, 4], "x": [1, 2, 3, None]}, schema=schema))

@@ -1,7 +1,8 @@
-"""Shards that another program opened beside those of the table's sharding, as lancedb does.
+"""Shards that another program opened beside the shards of the table's sharding, as lancedb does.
 
-Owns: that a key is shown once whatever shards have it, that writes go on, and that a compaction
-takes such shards in. pylance's own writer makes them here. Not here: lancedb itself (test_lancedb).
+Owns: that a key is shown once whichever shards have it, that writes go on, and that a compaction
+moves the rows of such shards. pylance's own writer makes them here. Not here: lancedb itself
+(test_lancedb).
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ def test_writes_go_on_beside_a_shard_of_another_program(
     assert table.upsert(rows([1, 7], "new")).num_rows == 2
     table.delete([6])
     table.apply(rows([5, 4], "applied"), pa.array([False, True]))
-    stage = table.bulk_writer()
-    stage.upsert(rows([3], "staged"))
-    table.commit(stage.finish())
+    bulk = table.bulk_writer()
+    bulk.upsert(rows([3], "staged"))
+    table.commit(bulk.finish())
     wanted = {0: "own", 1: "new", 2: "own", 3: "staged", 5: "applied", 7: "new"}
     assert names(table) == wanted
     table.compact()
@@ -120,7 +121,7 @@ def test_a_compaction_takes_the_rows_of_another_shard_in_before_those_of_the_own
     wanted = dict.fromkeys(range(9), "base") | {0: "own", 1: "own", 2: "other"}
     wanted |= {3: "second", 4: "second"}
     assert names(table) == wanted
-    # Those of own shards stay in their logs.
+    # The rows of own shards stay in their logs.
     table.compact()
     assert names(table) == wanted
     others = {shard.shard_id: shard for shard in table.shards() if shard.ordinal is None}
@@ -131,7 +132,7 @@ def test_a_compaction_takes_the_rows_of_another_shard_in_before_those_of_the_own
     table.compact()
     assert names(table) == wanted
     assert lance.dataset(table.uri).count_rows() == len(wanted)
-    # Such a shard is empty then, and may be written again.
+    # A foreign shard is empty then, and may be written again.
     _again = elsewhere(table, [2], "again")
     assert names(table) == wanted | {2: "again"}
 
@@ -175,5 +176,5 @@ def test_a_table_that_is_only_enabled_is_left_to_programs_that_know_no_field_ids
     assert names(table) == dict.fromkeys(range(3), "base")
     before = lance.dataset(table_uri)
     table.upsert(rows([3], "own"))
-    # The commit that forbids to give an id twice comes with the first rows above the base.
+    # The commit that reserves field ids comes with the first rows above the base table.
     assert lance.dataset(table_uri).version == before.version + 1

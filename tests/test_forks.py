@@ -1,6 +1,6 @@
-"""Names that a process draws: none comes again in the children that it forks.
+"""Random names of files and folders are never repeated in forked children.
 
-Owns: runs and files of the base that children of one process write. Not here: handles in a child
+Owns: SSTables and base files that children of one process write. Not here: handles in a child
 (`test_jobs`), or Spark's workers, which fork before anything is drawn.
 """
 
@@ -15,7 +15,7 @@ from tests.programs import IN_A_FORK, run_python
 if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
-# The parent has drawn names: its compaction gives an SSTable's file one in the base table.
+# The parent has drawn random names: its compaction links an SSTable's file into the base table.
 COMPACTED = """
 import pyarrow as pa
 import lancemem
@@ -33,17 +33,17 @@ table.compact()
 """
 
 
-def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> None:
+def test_bulk_writes_of_two_children_have_folders_of_their_own(make_table: MakeTable) -> None:
     table = make_table()
     done = run_python(
         """
         def child(answers):
-            stage = lancemem.open_table(uri).bulk_writer()
-            stage.upsert(rows(start, 10))
-            runs = stage.finish()
+            bulk = lancemem.open_table(uri).bulk_writer()
+            bulk.upsert(rows(start, 10))
+            sstables = bulk.finish()
             answers.send([
                 (r.shard_id, r.path, r.num_rows, r.in_memory_bytes, r.primary_key_bytes)
-                for r in runs
+                for r in sstables
             ])
 
         for start in (100, 200):
@@ -53,19 +53,19 @@ def test_two_children_stage_into_folders_of_their_own(make_table: MakeTable) -> 
         before=IN_A_FORK + COMPACTED,
     )
     assert done.returncode == 0, done.stderr
-    runs = [
-        lancemem.StagedSsTable(*run)
+    sstables = [
+        lancemem.StagedSsTable(*sstable)
         for line in done.stdout.splitlines()
-        for run in ast.literal_eval(line)
+        for sstable in ast.literal_eval(line)
     ]
-    assert len({run.path for run in runs}) == 2, runs
-    assert lancemem.open_table(table.uri).commit(runs).num_rows == 20
+    assert len({sstable.path for sstable in sstables}) == 2, sstables
+    assert lancemem.open_table(table.uri).commit(sstables).num_rows == 20
     ids = lancemem.open_table(table.uri).scan().to_table()["id"].to_pylist()
     assert sorted(ids) == [*range(3), *range(100, 110), *range(200, 210)]
 
 
 def test_what_two_children_compact_one_after_the_other_is_all_there(make_table: MakeTable) -> None:
-    """A linked file of the base has a name of ours, a deletion file one that Lance draws."""
+    """A linked base file has a name that lancemem draws, a deletion file one that Lance draws."""
     table = make_table()
     done = run_python(
         """

@@ -1,7 +1,7 @@
 """Rows by key: every source of a snapshot against a Python dict.
 
-Owns: `Table.get` and what becomes of keys without a row, with rows in the base table, in SSTables
-and in MemTables, indexes on the base table and SSTables of pylance. Not here: what keys are
+Owns: `Table.get` and its treatment of keys without a row, with rows in the base table, in SSTables
+and in MemTables, indexes on the base table and SSTables of pylance. Not here: which keys are
 accepted (test_input).
 """
 
@@ -43,7 +43,7 @@ def key_of(kind: str, number: int) -> dict[str, Any]:
         "int64": {"id": number - 100},
         "uint64": {"id": number},
         "string": {"id": text},
-        # Half of each key is shared with others.
+        # Half of each key is shared with other keys.
         "composite": {"id": number // 7, "sub": f"{text[:4]}{number % 7}"},
     }
     return found[kind]
@@ -182,7 +182,7 @@ def test_a_smaller_integer_finds_the_same_row(make_table: MakeTable) -> None:
 def test_rows_behind_an_index_are_found_after_appends_updates_and_deletes(
     make_table: MakeTable,
 ) -> None:
-    """The index covers some fragments, rows of those die, and others come from elsewhere."""
+    """The index covers some fragments; some of their rows die; other programs add fragments."""
     lance = pytest.importorskip("lance")
     table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
     state = newer(list(range(200)), "first")
@@ -217,7 +217,7 @@ def test_rows_behind_an_index_are_found_after_appends_updates_and_deletes(
 
 @pytest.mark.parametrize("kind", ["uint64", "string", "int64"])
 def test_the_bloom_filter_of_pylance_hides_no_row(kind: str, table_uri: str) -> None:
-    """Its filter of uint64 keys has nothing in it but their null flags."""
+    """The filter that pylance writes for uint64 keys contains only their null flags."""
     lance = pytest.importorskip("lance")
     fields = [KEYS[kind][0].with_metadata({PRIMARY_KEY: "true"}), *PAYLOAD]
     base = rows(kind, newer([0], "base")).cast(pa.schema(fields))
@@ -235,7 +235,7 @@ def test_the_bloom_filter_of_pylance_hides_no_row(kind: str, table_uri: str) -> 
     check(table, kind, state, list(NUMBERS))
 
 
-def test_pylance_finds_keys_in_runs_that_name_another_writer(make_table: MakeTable) -> None:
+def test_pylance_finds_keys_in_sstables_that_name_another_writer(make_table: MakeTable) -> None:
     lance = pytest.importorskip("lance")
     table = make_table(pa.schema(KEYS["int64"] + PAYLOAD))
     table.upsert(rows("int64", newer([1, 2], "x")))
@@ -375,7 +375,7 @@ def test_a_column_of_an_extension_type_is_found_wherever_its_row_lies(
         return pa.table([ids, [letter * 16] * len(ids)], schema=schema)
 
     lance.write_dataset(rows([1, 2, 3, 4], b"a"), uri, enable_stable_row_ids=stable)
-    # A row id is the place of a row until it moves.
+    # A row id is the address of a row until the row moves.
     lance.dataset(uri).delete("id = 1")
     lance.dataset(uri).optimize.compact_files(materialize_deletions_threshold=0.0)
     table = lancemem.enable(uri)

@@ -1,6 +1,6 @@
 """`Table.history`: the versions of the base table as a person reads them.
 
-Owns: their order, their limit and the mark of a compaction. Not here: the same in Spark
+Owns: their order, their limit and the count of compacted shards. Not here: the same in Spark
 (test_spark_table), reading an old version (pylance).
 """
 

@@ -1,4 +1,4 @@
-"""What may be handed to lancemem, and what a refusal says.
+"""Which data lancemem accepts, and the text of a refusal.
 
 Owns: the kinds of Arrow data accepted, the refusals, their text, and that a refused call wrote
 nothing. Not here: what accepted rows become (test_model), opening and creating (test_open).
@@ -119,7 +119,7 @@ def test_rows_are_taken_in_any_form_that_keeps_their_values(
 
 
 def structs() -> dict[str, pa.Array]:
-    """Arrays whose parts do not start where they start, or have nulls where they have none."""
+    """Arrays whose children have another offset, or nulls behind nulls of the parent."""
     kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
     each: list[Any] = [{"a": n, "b": {"c": f"c{n}"}} for n in range(6)]
     some: list[Any] = [{"a": 9, "b": None}, None, {"a": None, "b": {"c": None}}, *each[3:]]
@@ -286,7 +286,7 @@ def test_what_the_caller_changes_afterwards_does_not_change_the_table(
 def test_decimals_of_an_ipc_message_are_taken_wherever_they_lie(
     shift: int, decimal: pa.DataType, make_table: MakeTable
 ) -> None:
-    """IPC aligns to 8 bytes; Rust's arrays want 16 for a decimal, and panic where not told."""
+    """IPC aligns to 8 bytes; Rust's decimal arrays need 16, and panic unless realigned."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("price", decimal)])
     table = make_table(schema)
     numbers = range(100)
@@ -357,7 +357,7 @@ def test_rows_that_do_not_fit_are_refused_by_name_with_nothing_written(
 
 
 def nulls_inside() -> dict[str, tuple[pa.Array, str]]:
-    """Nulls where a type has none: pyarrow builds such arrays, and hands them over unchecked."""
+    """Nulls where a type has none: pyarrow builds such arrays, and exports them unchecked."""
     strict = pa.field("a", pa.int32(), nullable=False)
     some, offsets = pa.array([1, None], pa.int32()), pa.array([0, 1, 2], pa.int32())
     item = strict.with_name("item")
@@ -388,7 +388,7 @@ def test_a_null_where_a_nested_type_has_none_is_refused_by_its_path(
 
 
 class Exported:
-    """An array whose export is handed out as often as it is asked for."""
+    """An array that returns the same export at each call."""
 
     def __init__(self, schema: pa.Schema, batch: pa.RecordBatch) -> None:
         self.capsules = (schema.__arrow_c_schema__(), batch.__arrow_c_array__()[1])
@@ -794,7 +794,7 @@ def test_a_job_says_which_it_is(table: lancemem.Table) -> None:
         lambda table: table.admin.truncate_wal(0, from_position=1),
         lambda table: lancemem.create_table(table.uri, table.schema, primary_key="id"),
     ],
-    ids=["upsert", "scan", "view", "get", "put", "stage", "cut", "create"],
+    ids=["upsert", "scan", "snapshot", "get", "put", "bulk", "truncate", "create"],
 )
 def test_an_error_names_the_table_in_a_note(
     call: Callable[[lancemem.Table], object], table: lancemem.Table
@@ -871,7 +871,7 @@ def test_damage_is_reported_as_damage_with_the_place(
 def test_text_that_is_not_utf8_is_refused_by_its_column_with_nothing_written(
     table: lancemem.Table,
 ) -> None:
-    """It would be durable, and no reader could decode the entry."""
+    """Otherwise it would be durable, and no reader could decode the entry."""
     before = files_of(table)
     text = pa.array([b"\xff"]).view(pa.string())
     bad = pa.table({"id": [1], "name": text, "value": [1.0]})
@@ -910,7 +910,7 @@ def test_rows_are_deleted_where_a_column_is_never_null(tmp_path: Path) -> None:
 def test_a_put_beyond_its_bound_is_refused_before_it_is_copied(
     tmp_path: Path, make_table: MakeTable
 ) -> None:
-    """The rows are in the hole of a file: a copy of them would take 5 GiB of memory."""
+    """The rows are in the hole of a sparse file: a copy of them would take 5 GiB of memory."""
     wide = pa.binary(1 << 20)
     count = 5 << 10
     path = tmp_path / "hole"

@@ -1,8 +1,8 @@
 """Instants, dates and times of day in conditions, whatever zone and unit a column has.
 
-Owns: that an instant stays one beside a column of another zone, and a time keeps its value beside
-one of another unit, in the log, in an SSTable and in the base table with and without an index. Not
-here: numbers (`test_constants`).
+Owns: that an instant is the same beside a column of another zone, and that a time keeps its value
+beside a column of another unit. Rows are in the log, in an SSTable, and in the base table with and
+without an index. Not here: numbers (`test_constants`).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_a_coarser_time_is_compared_exactly_with_nanoseconds(
         if expression is None:
             continue
         assert sorted(table.to_dataset().to_table(filter=expression)["id"].to_pylist()) == right
-    # What polars makes of the two units is polars' own; it is the same over pyarrow's dataset.
+    # polars itself converts between the two units; it does the same over pyarrow's dataset.
     frames = [pl.scan_pyarrow_dataset(it) for it in (table.to_dataset(), pds.dataset(rows))]
     for part in (pl.col("t").is_in([naive]), pl.col("t") > naive, pl.col("t") == naive):
         found, right = (frame.filter(part).collect()["id"].to_list() for frame in frames)
@@ -217,7 +217,7 @@ def test_engines_that_hand_their_conditions_on_keep_the_instant(make_table: Make
     for condition in (pc.field("t") >= noon, pc.field("t").isin([noon]), pc.field("t") >= NOON):
         right = memory.to_table(filter=condition)["id"].to_pylist()
         assert sorted(dataset.to_table(filter=condition)["id"].to_pylist()) == right
-    # polars hands on another instant than it means; it is the same over pyarrow's dataset.
+    # polars pushes down another instant than it means; it does the same over pyarrow's dataset.
     here = pl.lit(dt.datetime(2024, 1, 1, 13)).dt.replace_time_zone("Europe/Paris")  # noqa: DTZ001
     frames = [pl.scan_pyarrow_dataset(it) for it in (dataset, memory)]
     kept, right = (frame.filter(pl.col("t") >= here).collect()["id"].to_list() for frame in frames)

@@ -1,8 +1,8 @@
-"""What a job tells of itself, and what its settings do.
+"""The counters of a job, and the effect of its settings.
 
-Owns: the counters and their Prometheus text; the mode of a single put; settings that lie over those
-of the table; the two key indexes side by side. Not here: what survives a death (durability), levels
-and takeovers (test_jobs).
+Owns: the counters and their Prometheus text; the mode of a single put; settings that override the
+table's; the two key indexes side by side. Not here: what survives a death (durability), levels and
+takeovers (test_jobs).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_DURABLE: dict[str, Any] = {
     "max_wal_flush_interval": timedelta(hours=1),
     "max_wal_buffer_bytes": 1 << 30,
 }
-# The second generation has to wait for a compaction, and no put does so.
+# The second generation has to wait for a compaction, and no put waits.
 NO_BACKLOG: dict[str, Any] = {
     "max_uncompacted_generations": 1,
     "max_compaction_wait": timedelta(0),
@@ -61,7 +61,7 @@ COUNTERS = {
     "deletion_vector_files",
     "maintenance_errors",
 }
-# What has no number.
+# Fields without a number.
 TEXTS = {"shard_id", "last_maintenance_error"}
 FIELDS = sorted(name for name in dir(lancemem.JobStats) if not name.startswith("_"))
 
@@ -89,7 +89,7 @@ def start(table: lancemem.Table, **settings: Any) -> lancemem.Job:  # noqa: ANN4
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Look again until something that happens by itself has happened; the test's limit ends it."""
+    """Poll until a background task has done something; the test's time limit ends the wait."""
     while not condition():
         time.sleep(0.01)
 
@@ -221,7 +221,7 @@ def test_a_put_that_waits_for_room_is_counted(table: lancemem.Table) -> None:
 
 @pytest.fixture
 def busy(table: lancemem.Table) -> lancemem.Job:
-    """Give a closed job that has counted something of everything that is certain."""
+    """Return a closed job whose counters are above 0, as far as this is certain."""
     job = start(table, max_unflushed_memtable_bytes=1, max_wal_flush_interval=timedelta(hours=1))
     for n in range(5):
         job.put(rows([n]))
@@ -322,7 +322,7 @@ def test_a_put_may_index_otherwise_than_its_job(table: lancemem.Table, of_job: b
         assert found.column("id").to_pylist() == [3]
 
 
-# --- settings over those of the table ---
+# --- settings that override the table's ---
 
 
 @pytest.mark.parametrize("of_table", [True, False])

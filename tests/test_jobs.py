@@ -1,7 +1,7 @@
-"""Jobs as their callers live with them: takeover, threads, forks, sudden death.
+"""Jobs as their callers use them: takeover, threads, forks, sudden death.
 
-Owns: who may write, what survives when a process dies, what each level of consistency shows while
-a job runs, and what a process that forks may do. Not here: random programs (test_model), jobs of
+Owns: which job may write, which rows survive the death of a process, which rows each level of
+consistency shows while a job runs, and forks. Not here: random programs (test_model), jobs of
 pylance (test_cross_read).
 """
 
@@ -66,7 +66,7 @@ def files_of(table: lancemem.Table) -> dict[str, int]:
     return {str(path): path.stat().st_size for path in found}
 
 
-# --- who may write ---
+# --- takeovers ---
 
 
 def test_the_second_job_of_a_shard_fences_the_first(table: lancemem.Table) -> None:
@@ -228,7 +228,7 @@ def test_get_sees_the_same_levels_as_scan(table: lancemem.Table) -> None:
     job.close()
 
 
-def test_a_stream_shows_the_cut_of_its_beginning(table: lancemem.Table) -> None:
+def test_a_stream_shows_the_snapshot_of_its_beginning(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     job.put(rows(range(1000), "before"))
     scan = table.scan(consistency="live", jobs=[job])
@@ -357,7 +357,7 @@ def test_every_acknowledged_row_survives_the_kill_of_its_process(table: lancemem
 
     found = set(ids_of(table.scan().to_table()))
     assert acknowledged <= found
-    # What was in flight is there whole or not at all.
+    # A put that was in flight is there whole or not at all.
     assert all((number ^ 1) in found for number in found)
     with table.start_job(shard=0) as job:
         assert set(ids_of(table.scan(consistency="live", jobs=[job]).to_table())) == found
@@ -583,7 +583,7 @@ def test_threads_that_write_through_one_handle_take_turns(make_table: MakeTable)
 
 
 def test_a_job_by_its_ordinal_reads_no_manifest_of_another_shard(make_table: MakeTable) -> None:
-    """Of 1,024 shards they would be as many reads; here one of them cannot be read at all."""
+    """With 1,024 shards it would be 1,024 reads; here one manifest cannot be read at all."""
     table = make_table(sharding=lancemem.bucket("id", 8))
     of_one, of_other = (shard.shard_id for shard in table.shards()[:2])
     for manifest in Path(table.uri, "_mem_wal", of_other, "manifest").iterdir():

@@ -1,7 +1,7 @@
-"""Scans of key columns alone, which take the keys of SSTables out of memory.
+"""Scans of key columns alone, which read the cached keys of SSTables.
 
-Owns: that they have the rows that a scan of all columns has, for keys of every kind, and when
-a run's file is read after all. Not here: how keys are compared (test_model).
+Owns: that they have the same rows as a scan of all columns, for keys of every kind, and when an
+SSTable's file is read after all. Not here: how keys are compared (test_model).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def live(
 
 
 def layered(make_table: MakeTable, kind: str) -> tuple[KeyedRows, lancemem.Job]:
-    """Make a base, runs that replace and delete keys of it and of each other, and memory."""
+    """Make a base, SSTables that replace and delete its keys and each other's, and a MemTable."""
     table, key = empty_table(make_table, kind)
     model = KeyedRows(table, key)
     with table.start_job(shard=0) as job:
@@ -40,7 +40,7 @@ def layered(make_table: MakeTable, kind: str) -> tuple[KeyedRows, lancemem.Job]:
     job = table.start_job(shard=0)
     for run in range(RUNS):
         model.put(range(run, 220, 3 + run), f"run {run}", job)
-        # The SSTable hides the earlier ones of these rows, and has tombstones of others.
+        # The SSTable supersedes earlier rows of some keys, and has tombstones of others.
         model.put(range(run, 100, 3 + run), f"run {run} again", job)
         job.delete(model.forget(range(run, 200, 7)))
         job.flush()
@@ -72,22 +72,22 @@ def test_parts_and_limits_of_a_scan_of_keys_add_up(make_table: MakeTable) -> Non
     model, job = layered(make_table, "two columns")
     with job:
         table = lancemem.open_table(model.table.uri)
-        cut = table.snapshot(consistency="live", jobs=[job])
+        snapshot = table.snapshot(consistency="live", jobs=[job])
         for _ in ("nothing in memory", "keys in memory"):
-            parts = [cut.scan(["b"], part=(part, 3)).to_table() for part in range(3)]
+            parts = [snapshot.scan(["b"], part=(part, 3)).to_table() for part in range(3)]
             assert sum(part.num_rows for part in parts) == len(model.rows)
-            most = cut.scan(["a", "b"], limit=150, offset=len(model.rows) - 100)
+            most = snapshot.scan(["a", "b"], limit=150, offset=len(model.rows) - 100)
             assert most.to_table().num_rows == 100
-            assert cut.scan(["a", "b"]).to_table().num_rows == len(model.rows)
+            assert snapshot.scan(["a", "b"]).to_table().num_rows == len(model.rows)
 
 
-def test_the_file_of_a_run_is_read_for_anything_but_keys(make_table: MakeTable) -> None:
+def test_the_file_of_an_sstable_is_read_for_anything_but_keys(make_table: MakeTable) -> None:
     model, job = layered(make_table, "int64")
     with job:
         table = lancemem.open_table(model.table.uri)
         assert "SsTableKeysExec" not in live(table, job, ["id", "value"]).explain()
         assert "SsTableKeysExec" not in live(table, job, ["id"], "value = 'base'").explain()
-        # Ten keys are no reason to have those of every SSTable in memory.
+        # Ten keys are too few to load the keys of every SSTable.
         assert "SsTableKeysExec" not in live(table, job, ["id"], limit=10).explain()
         assert live(table, job, ["id"]).to_table().num_rows == len(model.rows)
         assert "SsTableKeysExec" in live(table, job, ["id"], limit=10).explain()

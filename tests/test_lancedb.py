@@ -1,7 +1,7 @@
 """lancedb's own writer on tables of lancemem.
 
-Owns: that rows of its `merge_insert` and of lancemem's calls are one table, and what it may still
-commit to the base table. Not here: the rule in detail, which pylance's writer shows as well
+Owns: that rows of its `merge_insert` and of lancemem's calls are one table, and which commits to
+the base table it can still make. Not here: the rule in detail, which pylance's writer shows as well
 (test_foreign_shards).
 """
 

@@ -1,6 +1,6 @@
 """Maintenance as a service: beside a running job, and as a process of its own.
 
-Owns: that both pay the debt, tell what they do, and stop when they are asked to. Not here: what a
+Owns: that both compact and collect, report what they do, and stop on request. Not here: what a
 compaction or a collection does (test_compaction, test_collect).
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTable
 
-# Far beyond what anything here takes, below pytest's own limit.
+# Far more than any wait here takes, and less than pytest's own limit.
 PATIENCE_SECONDS = 50
 NOW = timedelta(0)
 
@@ -38,7 +38,7 @@ def rows(table: lancemem.Table, ids: range, name: str) -> pa.Table:
 
 
 def until(reached: Callable[[], bool]) -> None:
-    """Look again and again; fail where it takes far too long."""
+    """Poll until the condition holds; fail after far too long."""
     turn = threading.Event()
     for _ in range(PATIENCE_SECONDS * 100):
         if reached():
@@ -99,7 +99,7 @@ def test_maintenance_is_a_setting_of_the_table_that_a_job_may_refuse(
         flush(job, table, "b")
         until(lambda: job.stats().num_compacted_generations == 2)
         until(lambda: job.stats().num_collections > 0)
-    # A call that opens a job of its own for a moment needs no task beside it.
+    # A call that starts a job for a moment starts no maintenance task.
     table.upsert(rows(table, range(3), "c"))
     assert sorted(set(table.scan().to_table()["name"].to_pylist())) == ["b", "c"]
 
@@ -130,7 +130,7 @@ def test_a_failing_maintenance_is_told_and_no_put_fails(
 
 
 def published(table: lancemem.Table) -> dict[str, int]:
-    """What a reader goes by: versions, manifests, the record index; not files that none names."""
+    """List the files that readers find others by: versions, manifests, the record index."""
     folders = [f"{table.uri}/_versions", f"{table.uri}/_lancemem", f"{table.uri}/_mem_wal"]
     names = [path for folder in folders for path in Path(folder).rglob("*.binpb")]
     names += Path(table.uri, "_versions").iterdir()
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_a_job_with_maintenance_and_its_process(tmp_path: Path) -> N
 
 
 class child:  # noqa: N801 - a context manager, named as it reads
-    """A process of ours, which does not outlive its test."""
+    """A process that does not outlive its test."""
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
@@ -267,7 +267,7 @@ def test_maintain_keeps_to_its_rate_and_stops_in_the_middle_of_a_compaction(
     table.compact()
     for name in ("w1", "w2", "w3"):
         flush(job, table, name)
-    # The keys of the base table have to be read: at a byte a second that takes minutes.
+    # The compaction has to read the keys of the base table: at a byte a second that takes minutes.
     with maintain(table, "--bytes-per-second", "1") as running:
         assert line_of(running).startswith("maintaining ")
         stopped = threading.Event()

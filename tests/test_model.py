@@ -1,8 +1,8 @@
 """Random programs of writes, flushes, compactions and reopenings against a Python dict.
 
-Owns: that every level of consistency shows exactly the state after some prefix of what was put,
-and how long that prefix must at least be. Not here: what is accepted (test_input), processes and
-threads (test_jobs), other writers (test_cross_read).
+Owns: that every level of consistency shows exactly the state after some prefix of the puts, and the
+minimum length of that prefix. Not here: what is accepted (test_input), processes and threads
+(test_jobs), other writers (test_cross_read).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Level: TypeAlias = Literal["flushed", "durable", "live"]
 SHARDS = 2
 COLUMNS = [pa.field("name", pa.string()), pa.field("value", pa.int64())]
 
-# Small sets, so that keys meet again; with the values where encodings and orders go wrong.
+# Small sets, so that keys repeat; with the edge cases of encodings and orders.
 INTEGERS = [0, 1, 2, 3, 5, 255, 256, -1, -(2**63), 2**63 - 1]
 STRINGS = ["", "a", "b", "ab", "a\x00", "é", "日本語", "a" * 40, "A", "zz"]
 KEYS: dict[str, tuple[list[pa.Field], list[Key]]] = {
@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[list[pa.Field], list[Key]]] = {
 
 @dataclass
 class _ModelShard:
-    """All the states that a shard went through, and what each level must at least show."""
+    """All the states of a shard, and the oldest state that each level may show."""
 
     states: list[State] = field(default_factory=lambda: [{}])
     at_least: dict[Level, int] = field(default_factory=lambda: {"flushed": 0, "durable": 0})
@@ -66,7 +66,7 @@ class _ModelShard:
 
 
 class _Machine:
-    """A real table with a job per shard, beside the model of it."""
+    """A real table with a job per shard, beside its model."""
 
     def __init__(self, folder: str, kind: str, durable: bool) -> None:
         self.key_fields, self.keys = KEYS[kind]
@@ -157,7 +157,7 @@ class _Machine:
         self.start_jobs()
 
     def take_over(self) -> None:
-        """Start jobs beside the running ones; only durable ones may lose nothing by that."""
+        """Start jobs that fence the running jobs; only durable jobs lose no row then."""
         if self.durable:
             self.start_jobs()
 

@@ -1,7 +1,7 @@
 """Tables that were copied, cloned, overwritten, deleted or robbed of their index beside lancemem.
 
-Owns: that no row of one table gets into another that stands in its place or came from it, and that
-what cannot go on says so. Not here: changes of columns (test_schema_change).
+Owns: that no row of one table gets into another table at its address or into a copy, and that a
+call that cannot go on raises an error. Not here: changes of columns (test_schema_change).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def names(table: lancemem.Table) -> dict[int, str]:
 
 
 def flush_all(table: lancemem.Table) -> None:
-    """Flush the shards of the table's sharding; those of one before may lie beside them."""
+    """Flush the shards of the table's sharding; shards of an earlier sharding may be there too."""
     sharding = table.sharding
     assert sharding is not None
     for shard in range(sharding.num_shards):
@@ -55,7 +55,7 @@ def restored(uri: str, version: int) -> lancemem.Table:
 
 
 def replace_index(uri: str, **sharding: Any) -> None:  # noqa: ANN401 - as pylance has it
-    """Give the table an index that pylance makes, in the place of lancemem's."""
+    """Replace lancemem's MemWAL index by an index that pylance makes."""
     base: Any = lance.dataset(uri)
     base.drop_index(INDEX)
     base.initialize_mem_wal(**sharding)
@@ -151,7 +151,7 @@ def test_a_table_that_was_compacted_to_the_end_is_enabled_anew_under_any_shardin
     lance.dataset(table.uri).drop_index(INDEX)
     again = lancemem.enable(table.uri, sharding=lancemem.bucket("id", 2))
     again.upsert(rows(range(3), "b"))
-    # What it knows of buckets is not true any more.
+    # The buckets that this handle has cached are outdated.
     for ask in (
         lambda: table.upsert(rows([1], "lost")),
         lambda: table.start_job(shard=0),
@@ -242,7 +242,7 @@ def test_a_put_after_the_table_is_gone_is_not_acknowledged(
 
 
 def of_two_and_then_of_four_buckets(make_table: MakeTable) -> tuple[lancemem.Table, int]:
-    """Give a table whose index was made anew, and the version that has the index of before."""
+    """Return a table whose index was replaced, and the version that has the earlier index."""
     uri = make_table(sharding=lancemem.bucket("id", 2)).uri
     before = lance.dataset(uri).version
     lance.dataset(uri).drop_index(INDEX)
@@ -349,22 +349,22 @@ def test_a_shard_without_rows_is_started_by_its_id_under_the_index_that_was_rest
     assert set(names(older).values()) == {"a"}
 
 
-def test_rows_that_were_staged_under_another_sharding_are_not_linked(
+def test_rows_that_were_staged_under_another_sharding_are_not_committed(
     make_table: MakeTable,
 ) -> None:
     uri = make_table(sharding=lancemem.bucket("id", 2)).uri
-    stage = lancemem.open_table(uri).bulk_writer()
-    stage.upsert(rows(range(8), "staged"))
-    runs = stage.finish()
+    bulk = lancemem.open_table(uri).bulk_writer()
+    bulk.upsert(rows(range(8), "staged"))
+    sstables = bulk.finish()
     before = lance.dataset(uri).version
     lance.dataset(uri).drop_index(INDEX)
     table = lancemem.enable(uri, sharding=lancemem.bucket("id", 4))
     with pytest.raises(lancemem.InvalidInputError, match=r"num_buckets=2.*num_buckets=4.*again"):
-        table.commit(runs)
+        table.commit(sstables)
     assert names(table) == {}
     assert not any(shard.sstables for shard in table.shards())
     older = restored(uri, before)
-    assert older.commit(runs).num_rows == 8
+    assert older.commit(sstables).num_rows == 8
     assert names(older) == dict.fromkeys(range(8), "staged")
     drain(older)
     assert lance.dataset(uri).count_rows() == 8

@@ -1,7 +1,8 @@
 """Columns of maps, structs and lists, on every level of the tree.
 
-Owns: that nested values come back as they went, from memory, log, runs and base, and that pylance
-reads the same. Not here: how Spark holds them (tests/spark/test_types), schema changes.
+Owns: that nested values are read back unchanged from memory, log, SSTables and base, and that
+pylance reads the same values. Not here: how Spark holds them (tests/spark/test_types), schema
+changes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def check(table: lancemem.Table, wanted: list[dict[str, Any]], job: lancemem.Job
     assert by_id(table.get(keys, **level)) == wanted
 
 
-def test_nested_values_come_back_from_memory_log_runs_and_base(make_table: MakeTable) -> None:
+def test_nested_values_come_back_from_memory_log_sstables_and_base(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     with table.start_job(shard=0) as job:
         job.put(pa.Table.from_pylist(rows(range(30), 1), schema=SCHEMA))
@@ -99,7 +100,7 @@ def test_a_map_whose_values_do_not_fit_is_refused(make_table: MakeTable) -> None
 def test_a_table_of_a_file_format_without_maps_is_refused_before_anything_is_written(
     table_uri: str, version: Literal["2.0", "2.1"]
 ) -> None:
-    """Lance makes such a table as long as it has no rows; no flush could ever succeed."""
+    """Lance creates such a table as long as it has no rows; no flush could ever succeed."""
     key = {"lance-schema:unenforced-primary-key": "true"}
     schema = SCHEMA.set(0, SCHEMA.field("id").with_metadata(key))
     lance.write_dataset(schema.empty_table(), table_uri, data_storage_version=version)
@@ -146,7 +147,7 @@ def test_lists_inside_others_become_vectors_whatever_their_items_are_called(
 
 
 def test_a_table_whose_file_format_has_no_null_structs_is_refused(table_uri: str) -> None:
-    """A tombstone has one: it would be acknowledged, and no flush would ever succeed."""
+    """A tombstone has a null struct: it would be acknowledged, and no flush would ever succeed."""
     key = {"lance-schema:unenforced-primary-key": "true"}
     inside = pa.list_(pa.struct([("x", pa.int64())]))
     fields = [pa.field("id", pa.int64(), nullable=False, metadata=key), pa.field("l", inside)]
@@ -222,7 +223,7 @@ def test_parts_that_are_all_null_and_so_have_no_type_are_nulls_of_the_column(
 
 
 def nulls_in(column: pa.DataType) -> pa.DataType:
-    """Give the type that a column has where nothing in it tells what its parts are."""
+    """Return the type of such a column without any value: every leaf is `null`."""
     if pa.types.is_map(column):
         return pa.map_(column.key_type, pa.null())
     if pa.types.is_struct(column):
@@ -235,7 +236,7 @@ def nulls_in(column: pa.DataType) -> pa.DataType:
 
 
 def test_a_key_that_is_part_of_a_struct_is_refused_by_its_name(table_uri: str) -> None:
-    """Also where a column has the name of the part: it is not the key."""
+    """Also where a column has the name of the part: the column is not the key."""
     key = {"lance-schema:unenforced-primary-key": "true"}
     part = pa.field("id", pa.int64(), nullable=False, metadata=key)
     schema = pa.schema(

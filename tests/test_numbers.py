@@ -1,7 +1,7 @@
-"""Numbers that come in another type than their column's: one rule for every way to write.
+"""Numbers of another type than their column's: one rule for every way to write.
 
-Owns: doubles for vectors, for other float columns and for integers, and the names of types in what
-a refusal says. Not here: other casts (`test_input`), Spark (`tests/spark/test_numbers`).
+Owns: doubles for vectors, for other float columns and for integers, and the names of types in the
+text of a refusal. Not here: other casts (`test_input`), Spark (`tests/spark/test_numbers`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def no_deletes(data: object) -> pa.Array:
 
 
 def staged(table: lancemem.Table, write: Callable[[lancemem.BulkWriter], object]) -> None:
-    stage = table.bulk_writer()
-    write(stage)
-    table.commit(stage.finish())
+    bulk = table.bulk_writer()
+    write(bulk)
+    table.commit(bulk.finish())
 
 
 def in_a_job(table: lancemem.Table, write: Callable[[lancemem.Job], object]) -> None:

@@ -33,7 +33,7 @@ COLUMNS = ["c", "a", "b"]
 
 
 def lance_table(uri: str, key: list[str], rows: int = 5) -> pa.Table:
-    """Write a table with lance alone; the order of the key is not that of the columns."""
+    """Write a table with lance alone; the key columns are not in the order of the schema."""
     fields = [
         pa.field(
             name,
@@ -215,10 +215,10 @@ def test_an_empty_lance_table_is_enabled(table_uri: str) -> None:
 
 
 def test_files_that_are_gone_before_they_are_synced_are_passed_over(table_uri: str) -> None:
-    """Others write beside us: a name that was listed may be gone, as that of a temporary file."""
+    """Other programs write at the same time: a listed file may be gone, as a temporary one."""
     before = lance_table(table_uri, ["a", "c"])
     for folder in ("data", "_transactions", "_versions"):
-        # It is listed, and cannot be opened.
+        # The name is listed, and cannot be opened.
         Path(table_uri, folder, ".tmp-gone").symlink_to("nowhere")
     table = lancemem.enable(table_uri, sharding=lancemem.bucket("c", 3))
     assert by_columns(table.scan().to_table()) == by_columns(before)
@@ -382,7 +382,7 @@ def test_rows_that_others_append_to_the_base_table_are_seen(table_uri: str) -> N
     job.close()
 
 
-# --- the shard manifest, read byte by byte as any other reader would ---
+# --- the shard manifest, decoded byte by byte without lancemem ---
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -609,7 +609,7 @@ def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
 def test_a_table_whose_files_would_change_rows_is_not_enabled(
     tmp_path: Path, version: str, column: pa.Field, why: str
 ) -> None:
-    """Lance writes what it does not read back: rows would be others after their flush."""
+    """Lance reads back other values than it wrote: rows would change with their flush."""
     key = pa.field("id", pa.int64(), nullable=False, metadata={PRIMARY_KEY: "true"})
     uri = str(tmp_path / "old.lance")
     lance.write_dataset(pa.schema([key, column]).empty_table(), uri, data_storage_version=version)

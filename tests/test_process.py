@@ -1,7 +1,7 @@
 """The process around the engine: signals, its end, log handlers, open files.
 
-Owns: that what a program does around its calls neither hangs nor ends it, and takes no result away.
-Not here: forks and sudden death (test_jobs), waiting calls and Ctrl-C (test_waiting).
+Owns: that signals, exits and log handlers around a call neither hang nor end the process, and lose
+no result. Not here: forks and sudden death (test_jobs), waiting calls and Ctrl-C (test_waiting).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_files() -> int:
 def test_a_handler_of_a_signal_may_call_what_the_interrupted_call_holds(
     make_table: MakeTable,
 ) -> None:
-    """As a service does that closes its job on SIGTERM, whatever it is doing."""
+    """A service may close its job on SIGTERM in the middle of any call."""
     done = run_python(
         """
         import faulthandler, os, signal, sys, threading
@@ -105,7 +105,7 @@ def test_a_broken_log_handler_takes_no_result_away(make_table: MakeTable) -> Non
     assert "a broken filter" in done.stderr
 
 
-def test_lookups_into_many_runs_keep_few_files_open(make_table: MakeTable) -> None:
+def test_lookups_into_many_sstables_keep_few_files_open(make_table: MakeTable) -> None:
     table = make_table(config=lancemem.WriterConfig(fsync=False, max_uncompacted_generations=1000))
     with table.start_job(shard=0) as job:
         for number in range(200):
@@ -120,7 +120,7 @@ def test_lookups_into_many_runs_keep_few_files_open(make_table: MakeTable) -> No
 def test_the_threads_on_which_lance_decodes_are_there_before_they_are_needed(
     make_table: MakeTable,
 ) -> None:
-    """Lance waits for ever where it gets none at the first call that needs them."""
+    """Lance waits for ever where it cannot start them at the first call that needs them."""
     done = run_python(
         """
         import pathlib, sys

@@ -1,4 +1,4 @@
-"""The eight promises have words, tests that exist, and a rule on the page of the simulation.
+"""The eight promises have a text, tests that exist, and a rule on the page of the simulation.
 
 Owns: that P1 to P8 are all there. Not here: that every other promise has evidence, that every other
 name exists (rust/testkit/tests/promises.rs), or what a test proves.
@@ -16,7 +16,7 @@ PROMISES = [f"P{number}" for number in range(1, 9)]
 
 
 def rows_of(page: str) -> list[list[str]]:
-    """Give the cells of the rows that begin with the number of a promise."""
+    """Return the cells of the rows that begin with the number of a promise."""
     lines = (ROOT / "docs" / page).read_text().splitlines()
     return [line.strip("| ").split(" | ") for line in lines if re.match(r"\| P\d", line)]
 

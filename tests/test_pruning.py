@@ -1,9 +1,9 @@
-"""What a scan leaves out because of its condition, and that nobody misses it.
+"""What a scan leaves out because of its condition, and that no row is missing.
 
-Owns: shards left out by bucket, runs by the range of their keys and by their bloom filter,
-MemTables by their key index, fragments and SSTables of which no row is shown any more; and that
-filtered reads equal the unfiltered one with the condition applied to it.
-Not here: what a condition may say (test_filters).
+Owns: shards left out by bucket, SSTables by the range of their keys and by their bloom filter,
+MemTables by their key index, fragments and SSTables without a live row; and that a filtered read
+equals the unfiltered read with the condition applied to its rows.
+Not here: which conditions are valid (test_filters).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
 Row: TypeAlias = dict[str, Any]
-# SQL, and the same of one row.
+# SQL, and the same condition as a function of one row.
 Condition: TypeAlias = "tuple[str, Callable[[Row], bool]]"
 
 KINDS = {
@@ -60,7 +60,7 @@ def keys(kind: str, numbers: Iterable[int]) -> pa.Table:
 
 
 def layered(make_table: MakeTable, kind: str, buckets: int | None) -> lancemem.Table:
-    """Give a table with a base, runs over ranges and over everything, deletes, and a WAL tail."""
+    """Return a table with a base, SSTables over ranges and all keys, deletes, and a WAL tail."""
     sharding = lancemem.bucket(KINDS[kind][0], buckets) if buckets else lancemem.unsharded()
     config = lancemem.WriterConfig(fsync=False)
     table = make_table(schema_of(kind), KINDS[kind], sharding=sharding, config=config)
@@ -138,7 +138,7 @@ def test_random_conditions_keep_the_rows_that_an_unpruned_read_keeps(
     table = written
     pruned = 0
     for number in range(60):
-        # Of a table that was just opened nothing is in memory; later, keys and masks are.
+        # A table that was just opened has cached nothing; later it has cached keys and masks.
         table = lancemem.open_table(written.uri) if number % 6 == 0 else table
         sql, holds = a_combination(choose)
         scan = table.scan(filter=sql)
@@ -165,7 +165,7 @@ def test_only_the_shard_of_a_bucket_is_read_for_a_key(make_table: MakeTable) -> 
     assert left_out(table, "value = 7") == left_out(table, "id > 7 OR value = 1") == []
 
 
-def test_a_run_is_left_out_by_the_range_of_its_keys_once_they_are_known(
+def test_an_sstable_is_left_out_by_the_range_of_its_keys_once_they_are_known(
     make_table: MakeTable,
 ) -> None:
     table = layered(make_table, "text", None)
@@ -177,7 +177,7 @@ def test_a_run_is_left_out_by_the_range_of_its_keys_once_they_are_known(
     assert left_out(table, "name > 'n0000'") == []
 
 
-def test_a_run_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
+def test_an_sstable_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
     make_table: MakeTable,
 ) -> None:
     table = lancemem.open_table(layered(make_table, "composite", None).uri)
@@ -190,7 +190,7 @@ def test_a_run_is_left_out_by_its_bloom_filter_before_its_keys_are_read(
 def test_a_deleted_key_stays_deleted_where_its_tombstone_is_all_that_is_left(
     make_table: MakeTable,
 ) -> None:
-    """The SSTable of the tombstone has the key, so it is asked although it gives no row."""
+    """The SSTable of the tombstone has the key, so it is read although it yields no row."""
     for buckets in (None, 3):
         table = layered(make_table, "int64", buckets)
         for _ in range(2):
@@ -201,7 +201,7 @@ def test_a_deleted_key_stays_deleted_where_its_tombstone_is_all_that_is_left(
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-def test_fragments_and_runs_without_a_live_row_are_not_read_again(
+def test_fragments_and_sstables_without_a_live_row_are_not_read_again(
     vectors: bool, make_table: MakeTable
 ) -> None:
     table = make_table(schema_of("int64"), ["id"], config=lancemem.WriterConfig(fsync=False))
@@ -237,7 +237,7 @@ def test_fragments_and_runs_without_a_live_row_are_not_read_again(
 
     expected = {number: value % 50 for number, value in expected.items()}
     assert read() == expected
-    # Two fragments of the base, the first of four SSTables, and the one that only deletes.
+    # Two fragments of the base, the first of four SSTables, and the SSTable that only deletes.
     assert fragments_read() == 2
     assert len(left_out(table, "value >= 0")) == 2
     assert read() == expected

@@ -1,8 +1,8 @@
-"""The record index: right answers by key whatever happens to the base table or to the index itself.
+"""The record index: correct lookups whatever happens to the base table or to the index.
 
-Owns: `create_record_index`, `drop_record_index`, `verify_record_index`, what compactions make of
-them, and lookups with, without and with a damaged index. Not here: lookups as such (test_get),
-compaction (test_compaction).
+Owns: `create_record_index`, `drop_record_index`, `verify_record_index`, the upkeep by compactions,
+and lookups with, without and with a damaged index. Not here: lookups as such (test_get), compaction
+(test_compaction).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DAY = 24 * 3600
 
 
 class Model(KeyedRows):
-    """A table of one shard that is compacted and asked for keys."""
+    """A table of one shard that is compacted and looked up by key."""
 
     def compact(self) -> None:
         """Move all rows into the base table."""
@@ -45,7 +45,7 @@ class Model(KeyedRows):
         self.table.compact()
 
     def check(self, numbers: Iterable[int]) -> None:
-        """Ask for the keys, many at once and one at a time."""
+        """Look up the keys, many at once and one at a time."""
         asked = list(dict.fromkeys(self.key(n) for n in numbers))
         for keys in (asked, asked[:1], asked[-2:]):
             found = lookup(self.table, self.batch(dict.fromkeys(keys, "")))
@@ -127,7 +127,7 @@ def test_an_index_of_an_empty_base_takes_up_what_comes(ints: Model) -> None:
     ints.check(range(120))
 
 
-def test_the_key_index_of_a_run_is_adopted_without_a_copy(ints: Model) -> None:
+def test_the_key_index_of_an_sstable_is_linked_without_a_copy(ints: Model) -> None:
     ints.table.create_record_index()
     ints.put(range(1000), "a")
     flush(ints.table)
@@ -222,7 +222,7 @@ def test_foreign_commits_and_lances_compaction_leave_every_answer_right(ints: Mo
         ints.compact()
     ints.table.create_record_index()
     ints.check(range(600))
-    # Rows that another program appends, deletes, updates, and fragments that it joins.
+    # Rows that another program appends, deletes and updates, and fragments that it merges.
     other = lance.dataset(ints.table.uri)
     other = lance.write_dataset(
         pa.table({"id": [9_000, 9_001], "value": ["x", "y"]}, schema=ints.table.schema),
@@ -275,11 +275,11 @@ def damage_pages(run: Path) -> None:
     for name in ("page_data.lance", "page_lookup.lance"):
         path = run / name
         copy = path.read_bytes()
-        path.unlink()  # it may be a link to a run's own file
+        path.unlink()  # it may be a link to an SSTable's own file
         path.write_bytes(copy[: len(copy) // 2])
 
 
-def test_a_damaged_index_is_found_repaired_and_never_believed(
+def test_a_damaged_index_is_found_repaired_and_never_trusted(
     ints: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     ints.put(range(1000), "a")
@@ -297,7 +297,7 @@ def test_a_damaged_index_is_found_repaired_and_never_believed(
     report = table.admin.verify_record_index()
     assert len(report.damage) >= 1
     assert name in report.damage[0]
-    # Compaction does without it as well.
+    # A compaction does not need the index either.
     ints.put(range(10, 20), "b")
     ints.compact()
     ints.check(range(1100))
@@ -323,7 +323,7 @@ def test_a_byte_that_changed_in_the_pages_is_found_and_changes_no_answer(
     for name in names:
         path = folder(ints.table) / name / file
         whole = path.read_bytes()
-        path.unlink()  # it may be a link to a run's own file
+        path.unlink()  # it may be a link to an SSTable's own file
         for at in range(0, len(whole), max(1, len(whole) // 60)):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
             table = lancemem.open_table(ints.table.uri)
@@ -381,7 +381,7 @@ def test_a_damaged_publication_is_left_out_and_named(ints: Model) -> None:
 
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
-    """Read a number of a message, and give the place behind it."""
+    """Read a varint of a message, and return the place behind it."""
     number = shift = 0
     while True:
         number |= (content[at] & 0x7F) << shift
@@ -391,7 +391,7 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Give each field of a message: its number, all its bytes, and those of its value."""
+    """Yield each field of a message: its number, all its bytes, and the bytes of its value."""
     at = 0
     while at < len(message):
         start = at
@@ -419,12 +419,12 @@ def republish(publication: Path, page_files: Callable[[bytes], bytes]) -> None:
 
 
 def without_checksums(publication: Path) -> None:
-    """Leave out the files of pages: nothing is compared."""
+    """Leave out the list of page files: no page is verified."""
     republish(publication, lambda _: b"")
 
 
 def without_blocks(publication: Path) -> None:
-    """Leave out the sizes and the checksums of blocks: files are compared whole."""
+    """Leave out the sizes and the checksums of blocks: files are verified whole."""
 
     def message(file: bytes) -> bytes:
         known = b"".join(field for number, field, _ in fields(file) if number <= 2)
@@ -435,7 +435,7 @@ def without_blocks(publication: Path) -> None:
 
 
 def test_a_verification_beside_creations_tells_of_no_damage(make_table: MakeTable) -> None:
-    """Of a run that is published while the check reads the entries of others."""
+    """A sorted run may be published while the check reads the entries of other runs."""
     table = make_table()
     count = 50_000
     columns = [list(range(count)), ["a"] * count, [0.0] * count]
@@ -492,7 +492,7 @@ def test_pages_of_a_version_without_checksums_of_blocks_are_compared_whole(
         assert file in ints.table.admin.verify_record_index().damage[0], at
     path.write_bytes(whole)
     ints.table = lancemem.open_table(ints.table.uri)
-    for start in range(1_000, 1_008):  # merged with those that have checksums of blocks
+    for start in range(1_000, 1_008):  # merged with runs that have checksums of blocks
         ints.put([start], "b")
         ints.compact()
     assert len(published(ints.table)) < 8
@@ -516,7 +516,7 @@ def test_only_the_blocks_that_a_lookup_reads_are_compared(ints: Model) -> None:
     path.write_bytes(content)
     table = lancemem.open_table(uri)
     assert len(lookup(table, keys)) == 2
-    # Each block is asked for in turn: damage is met, and no row is missed.
+    # The lookups read each block in turn: they find the damage, and no row is missing.
     every = pa.table([range(0, count, 5_000), [""] * (count // 5_000)], schema=schema)
     assert len(lookup(table, every)) == count // 5_000
     (damage,) = table.admin.verify_record_index().damage[:1]

@@ -1,9 +1,8 @@
 """Runs of the record index that are merged: by level, without the base table.
 
-Owns: which runs a compaction merges, what it reads and writes for that, damage that a merge meets,
-what a crash leaves of one, and merges beside readers, other compactors and collectors. Not here:
-the index as such (test_record_index), every way to merge some runs (`index::tests` in
-`rust/engine`).
+Owns: which sorted runs a compaction merges, the reads and writes of a merge, damage, crashes, and
+merges beside readers, other compactors and collectors. Not here: the index as such
+(test_record_index), every way to merge some runs (`index::tests` in `rust/engine`).
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ def model(request: pytest.FixtureRequest, make_table: MakeTable) -> Model:
 
 @pytest.fixture
 def ints(make_table: MakeTable) -> Model:
-    """Give the same of whole numbers alone."""
+    """Return such a table with integer keys."""
     model = Model(*empty_table(make_table, "int64"))
     model.table.create_record_index()
     return model
 
 
 def add_runs(model: Model, count: int, rows: int, first: int = 0) -> None:
-    """Compact `count` times, `rows` new rows each, which are a run each."""
+    """Compact `count` times, `rows` new rows each; each compaction adds a sorted run."""
     for start in range(first, first + count * rows, rows):
         model.put(range(start, start + rows), f"from {start}")
         model.compact()
@@ -107,7 +106,7 @@ def test_a_compaction_of_one_row_reads_and_writes_little_of_a_large_index(
     index = sum(path.stat().st_size for path in folder(table).rglob("*.lance"))
     assert (len(published(table)), index > 30_000_000) == (runs, True)
     for turn in range(2 * FAN_IN):
-        # Another handle knows nothing of what was read before.
+        # Another handle has an empty cache.
         other = lancemem.open_table(table.uri)
         other.upsert(new_rows(table, np.array([turn * 100_001])))
         flush(other)
@@ -141,7 +140,7 @@ def test_entries_of_fragments_that_are_gone_are_left_out(ints: Model) -> None:
     other.delete("id >= -400 and id < -150")
     ints.rows = {key: row for key, row in ints.rows.items() if not -400 <= key[0] < -150}
     assert len(lance.dataset(ints.table.uri).get_fragments()) == FAN_IN - 3
-    # Two runs answer for nothing any more: the level is full two compactions later.
+    # Two runs cover no live fragment any more: the level is full two compactions later.
     add_runs(ints, 3, 100, first=700)
     report = sound(ints.table)
     assert (report.num_runs, report.num_stale_runs, report.num_fragments_uncovered) == (1, 0, 0)
@@ -169,7 +168,7 @@ def test_a_damaged_run_is_made_anew_by_the_merge_that_meets_it(
     path = folder(ints.table) / damaged / "page_data.lance"
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 0x10
-    path.unlink()  # it may be a link to a run's own file
+    path.unlink()  # it may be a link to an SSTable's own file
     path.write_bytes(content)
     ints.table = lancemem.open_table(ints.table.uri)
     with caplog.at_level(logging.WARNING, logger="lancemem"):
@@ -187,7 +186,7 @@ def test_a_damaged_run_is_made_anew_by_the_merge_that_meets_it(
 
 
 def test_a_merge_that_ends_before_its_runs_go_leaves_the_index_right(ints: Model) -> None:
-    """As a crash between the publication and the removal does."""
+    """The state after a crash between the publication and the removal."""
     add_runs(ints, FAN_IN - 1, 40)
     runs = folder(ints.table) / "runs"
     inputs = {path.name: path.read_bytes() for path in runs.iterdir()}
@@ -211,7 +210,7 @@ def test_a_merge_that_ends_before_its_runs_go_leaves_the_index_right(ints: Model
 
 
 def test_a_merge_that_ends_before_its_publication_leaves_pages_to_collect(ints: Model) -> None:
-    """As a crash between the files and the publication does."""
+    """The state after a crash between the files and the publication."""
     add_runs(ints, FAN_IN - 1, 40)
     runs = folder(ints.table) / "runs"
     inputs = {path.name: path.read_bytes() for path in runs.iterdir()}
@@ -236,7 +235,7 @@ def test_a_merge_that_ends_before_its_publication_leaves_pages_to_collect(ints: 
 
 
 def age(table: lancemem.Table) -> None:
-    """Make the pages that are there a day older, so that a collection takes them."""
+    """Make the present pages a day older, so that a collection removes them."""
     for path in folder(table).rglob("*.lance"):
         os.utime(path, (time.time() - DAY, time.time() - DAY))
 

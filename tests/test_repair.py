@@ -1,7 +1,7 @@
-"""A damaged log in Python: refused by open, reported by check, dropped by cut, read by pylance.
+"""A damaged log in Python: refused by a claim, reported by verify_wal, dropped by truncate_wal.
 
-Owns the methods, the command line and the other reader. Does not own each kind's bytes, or cuts
-that stop half-way: `rust/core/tests/repair.rs` holds those.
+Owns the methods, the command line and pylance as the other reader. Does not own the bytes of each
+kind of damage, or truncations that stop half-way: see `rust/core/tests/repair.rs`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
+def test_damage_is_refused_reported_and_truncated_and_pylance_reads_the_rest(
     written: lancemem.Table, kind: str
 ) -> None:
     DAMAGES[kind](entry_path(written, 5))
@@ -111,7 +111,7 @@ def test_damage_is_refused_reported_and_cut_and_pylance_reads_what_is_left(
 def test_compressed_buffers_are_refused_whatever_size_they_say_they_have(
     written: lancemem.Table, codec: str, said: int
 ) -> None:
-    """A decoder that believed the size would ask for that much memory, and end the process."""
+    """A decoder that trusted the size would allocate that much memory, and end the process."""
     stream = pa.ipc.open_stream(entry_path(written, 7).read_bytes())
     columns = {"id": range(1000), "name": ["r"] * 1000, "value": [0.0] * 1000}
     rows = pa.table(columns | {"_tombstone": [False] * 1000}).cast(stream.schema)
@@ -165,7 +165,9 @@ def test_a_running_job_can_flush_past_the_damage_and_loses_nothing(table: lancem
     assert ids(table.scan().to_table()) == list(range(FIRST, FIRST + ENTRIES))
 
 
-def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.Table) -> None:
+def test_a_truncation_that_must_not_happen_is_refused_with_the_reason(
+    written: lancemem.Table,
+) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="no entry of the log is damaged"):
         written.admin.truncate_wal(0, from_position=5)
     DAMAGES["hole"](entry_path(written, 4))
@@ -178,7 +180,7 @@ def test_a_cut_that_must_not_be_made_is_refused_and_says_why(written: lancemem.T
             written.admin.verify_wal(unknown)
 
 
-def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
+def test_the_old_job_is_fenced_by_a_truncation(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     for number in range(FIRST, FIRST + ENTRIES):
         job.put(row(number))
@@ -189,7 +191,7 @@ def test_the_old_job_is_fenced_by_a_cut(table: lancemem.Table) -> None:
     assert ids(table.scan().to_table()) == [2, 3, 4, 5]
 
 
-def test_the_command_line_reports_damage_by_its_exit_code_and_cuts(
+def test_the_command_line_reports_damage_by_its_exit_code_and_truncates(
     written: lancemem.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify-wal", written.uri]) == 0
@@ -244,7 +246,9 @@ def test_the_command_line_refuses_numbers_that_mean_nothing(
     with pytest.raises(SystemExit) as ended:
         main([command, "never opened", *shard, f"{option}={value}"])
     assert ended.value.code == 2
-    assert f"argument {option}: {value} is not a" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"argument {option}: expected " in told
+    assert f", got {value!r}" in told
 
 
 def test_only_damage_ends_the_command_line_with_the_code_of_damage(

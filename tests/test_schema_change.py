@@ -1,6 +1,6 @@
-"""Columns that are added, dropped, renamed and widened while rows lie above the base table.
+"""Columns that are added, dropped, renamed and widened while rows are above the base table.
 
-Owns: Lance's own schema operations on the base, against rows on every level, read in every way.
+Owns: Lance's own schema operations on the base table, with rows on every level, read in every way.
 Not here: single batches (`format::reconcile` in Rust) and schemas that callers put (test_input).
 """
 
@@ -62,7 +62,7 @@ def expected(ids: range) -> Rows:
     return {i: {"id": i, "n": i * 10, "f": i / 2, "s": f"s{i}"} for i in ids}
 
 
-# How a table comes to have rows 0 to 9 before its columns change.
+# Ways to write rows 0 to 9 before the columns change.
 
 
 def in_the_wal(table: lancemem.Table) -> None:
@@ -100,7 +100,7 @@ STATES: dict[str, Callable[[lancemem.Table], None]] = {
 }
 
 
-# What happens to the columns, and what it does to rows that were there.
+# A change of the columns, and its effect on older rows.
 
 
 def add(table: lancemem.Table, found: Rows) -> None:
@@ -205,13 +205,13 @@ def check(table: lancemem.Table, want: Rows, level: str, jobs: list[Any]) -> Non
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("handle", ["long-lived", "new"])
-def test_rows_of_before_have_the_columns_of_now(
+def test_older_rows_have_the_present_columns(
     change: str, state: str, handle: str, tmp_path: Path
 ) -> None:
     table = create(tmp_path)
     STATES[state](table)
     want = expected(range(10))
-    # Reads of before fill every cache that a long-lived handle has.
+    # Earlier reads fill every cache of a long-lived handle.
     check(table, want, "durable", [])
     CHANGES[change](table, want)
     if handle == "new":
@@ -240,7 +240,7 @@ def test_a_running_job_keeps_its_rows_and_takes_the_new_columns(
         CHANGES[change](table, want)
         check(table, want, "live", [job])
         check(table, want, "durable", [job])
-        # It knows the new columns at its next flush at the latest.
+        # The job has the new columns at its next flush at the latest.
         job.flush()
         check(table, want, "flushed", [job])
         fresh = {i: dict.fromkeys(base_of(table).schema.names) for i in range(8, 12)}
@@ -284,7 +284,7 @@ def test_a_put_under_the_old_name_is_what_the_job_knows_until_it_hears_of_the_ne
     with table.start_job(shard=0) as job:
         job.put(rows(range(2)))
         rename(table, want)
-        # The job still knows the column as it was: its values are those of the renamed one.
+        # The job still has the old columns: values under the old name go to the renamed column.
         job.put(rows(range(2, 4)))
         check(table, want, "live", [job])
         job.put(rows(range(2, 4), n=None, number=pa.array([1, 2], pa.int32())))
@@ -295,7 +295,7 @@ def test_a_put_under_the_old_name_is_what_the_job_knows_until_it_hears_of_the_ne
 
 
 def test_an_id_of_a_dropped_column_is_never_given_again(tmp_path: Path) -> None:
-    """Lance gives the highest id again where no file has it: an empty base, rows above it."""
+    """Lance assigns the highest id again where no file has it: an empty base with rows above it."""
     table = create(tmp_path)
     in_the_wal(table)
     base_of(table).drop_columns(["s"])
@@ -325,7 +325,7 @@ def test_a_column_that_is_widened_after_a_restore_keeps_the_rows_of_its_first_wi
 
 
 def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: MakeTable) -> None:
-    """Whoever makes a column out of another's field gives it the field's metadata too."""
+    """A new column that is made from another column's field also has the field's metadata."""
     table = make_table(pa.schema([pa.field("id", pa.int64()), ("n", pa.int32())]))
     with table.start_job(shard=0) as job:
         job.put(pa.table({"id": [1], "n": pa.array([7], pa.int32())}))
@@ -341,10 +341,10 @@ def test_a_column_with_the_metadata_of_a_widened_one_is_another(make_table: Make
 
 
 @pytest.mark.parametrize("is_enabled", [False, True], ids=["created", "enabled"])
-def test_the_mark_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
+def test_the_record_of_a_widening_means_nothing_in_a_table_made_from_the_schema(
     is_enabled: bool, make_table: MakeTable, tmp_path: Path
 ) -> None:
-    """The mark names a field id, under which the other table may have another column."""
+    """The record names a field id, which may belong to another column in the new table."""
     key = pa.field("id", pa.int64(), nullable=False)
     first = make_table(pa.schema([key, ("b", pa.int32()), ("a", pa.int64())]))
     first.alter_column("b", pa.int64())
@@ -388,8 +388,8 @@ def test_a_name_that_reads_of_lance_use_is_refused_until_it_is_renamed(
     assert table.scan().to_table()["name"].to_pylist() == ["a"]
 
 
-def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> None:
-    """An SSTable numbers `_tombstone` behind its columns, and so does Lance the next column."""
+def test_a_new_column_never_shows_the_tombstones_of_an_sstable(tmp_path: Path) -> None:
+    """In an SSTable `_tombstone` has the field id that Lance gives to the next new column."""
     table = create(tmp_path)
     flushed(table)
     base_of(table).add_columns(pa.field("flag", pa.bool_()))
@@ -399,7 +399,7 @@ def test_a_new_column_never_shows_the_tombstones_of_a_run(tmp_path: Path) -> Non
     assert base_of(table).to_table()["flag"].null_count == 10
 
 
-def test_a_compaction_rewrites_runs_of_other_columns_and_says_why(tmp_path: Path) -> None:
+def test_a_compaction_rewrites_sstables_of_other_columns_with_the_reason(tmp_path: Path) -> None:
     table = create(tmp_path)
     flushed(table)
     base_of(table).drop_columns(["n"])
@@ -556,8 +556,8 @@ def test_widening_leaves_deleted_rows_and_other_columns_in_their_places(tmp_path
     check(table, want, "durable", [])
 
 
-def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None:
-    """The field ids are lance's own, so its reader finds the columns too."""
+def test_pylance_reads_entries_and_sstables_of_older_columns(tmp_path: Path) -> None:
+    """The field ids are Lance's own, so its reader finds the columns too."""
     from tests.upstream import flushed_rows  # noqa: PLC0415 - of this story alone
 
     table = create(tmp_path)
@@ -569,7 +569,7 @@ def test_pylance_reads_entries_and_runs_of_older_columns(tmp_path: Path) -> None
     assert seen(found) == want
 
 
-def test_a_read_of_a_pinned_view_keeps_its_columns(tmp_path: Path) -> None:
+def test_a_read_of_a_snapshot_keeps_its_columns(tmp_path: Path) -> None:
     table = create(tmp_path)
     on_every_level(table)
     want = expected(range(10))
@@ -588,7 +588,7 @@ def _after(change: Callable[[lancemem.Table, Rows], None], folder: Path) -> Rows
 
 
 class _Model:
-    """A table and what a reader must see of it, column by column."""
+    """A table and the rows that a reader must see, column by column."""
 
     def __init__(self, folder: str) -> None:
         self.table = create(folder)
@@ -628,7 +628,7 @@ class _Model:
         self.job = self.table.start_job(shard=0)
 
     def take_over(self) -> None:
-        """Another process takes the shard, with a handle that it opened long ago."""
+        """Another process claims the shard, with a handle that it opened long ago."""
         self.job = self.table.start_job(shard=0)
 
     def _column(self, place: int) -> str | None:
@@ -637,7 +637,7 @@ class _Model:
 
     def add_column(self, kind: int) -> None:
         self.names += 1
-        # Names come again, as those of other columns.
+        # Names are used again for other columns.
         name = f"c{self.names % 3}"
         if name in base_of(self.table).schema.names:
             return

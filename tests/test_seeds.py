@@ -1,6 +1,6 @@
-"""A test that drew from a seed and failed says how it is repeated, and that repeats it.
+"""A test that drew from a seed and failed prints a command that repeats it.
 
-Owns: the line, of pytest runs of their own. Does not own: what is drawn.
+Owns: the printed line, checked in separate pytest runs. Does not own: what is drawn.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(command: str, folder: Path, **variables: str) -> str:
-    """Run a command with this tree's settings, and without the variables that it was not given."""
+    """Run a command with this tree's settings, and only the variables that are passed."""
     without = {name: value for name, value in os.environ.items() if "LANCEMEM_" not in name}
-    # What a test printed is left out: the lines that are found are those below the failures.
+    # Captured output is left out: the lines are searched below the failures.
     settings = "-p tests.conftest -p no:cacheprovider --tb=short --show-capture=no"
     places = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -111,7 +111,7 @@ def test_each_test_that_drew_and_failed_ends_with_a_command_that_draws_the_same(
         assert drawn(run(line, folder)) == drawn(told)
 
 
-def test_the_seed_is_told_where_nobody_gave_one(folder: Path) -> None:
+def test_the_seed_is_printed_where_none_was_given(folder: Path) -> None:
     [line] = again(run("python -m pytest test_them.py -m slow", folder))
     assert line.startswith("LANCEMEM_SEED=0 python -m pytest -m '' 'test_them.py::")
 

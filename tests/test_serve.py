@@ -1,7 +1,7 @@
 """Rows of a job that another process runs, over Arrow Flight.
 
-Owns: what a reader elsewhere sees, who may read, and what it is told when the job is not there any
-more. Not here: jobs of the same process (test_jobs).
+Owns: what a reader in another process sees, which readers are admitted, and the error after the job
+has ended. Not here: jobs of the same process (test_jobs).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def exchange(client: flight.FlightClient, options: Any) -> pa.Table:  # noqa: AN
 
 
 Call: TypeAlias = "Callable[[flight.FlightClient, Any], object]"
-# These and NOT_OFFERED are all that pyarrow's client can ask for; it has no PollFlightInfo.
+# These and NOT_OFFERED are all calls of pyarrow's client; it has no PollFlightInfo.
 CALLS: list[Call] = [
     lambda client, options: client.do_get(flight.Ticket(b"rows"), options).read_all(),
     lambda client, options: client.get_flight_info(ROWS, options),
@@ -61,11 +61,11 @@ NOT_OFFERED: list[Call] = [
     write,
     exchange,
     lambda client, options: list(client.do_action("rows", options)),
-    # A handshake: with many servers it needs no token, and gives one for a name and a password.
+    # A handshake: in many servers it needs no token, and returns one for a name and a password.
     lambda client, options: client.authenticate_basic_token("name", "password", options),
 ]
 
-# One process that runs one job and does what standard input says, a JSON line at a time.
+# A process that runs one job and obeys standard input, a JSON line at a time.
 CHILD = """
 import json, sys
 from datetime import timedelta
@@ -148,7 +148,7 @@ class Elsewhere:
 
 
 class Cutter:
-    """Stands between a reader and a job, and cuts connections under a question."""
+    """A proxy between a reader and a job that drops connections in the middle of a request."""
 
     def __init__(self, location: str) -> None:
         host, port = location.rpartition("/")[2].rsplit(":", 1)
@@ -174,7 +174,7 @@ class Cutter:
                 thread.start()
 
     def carry(self, source: socket.socket, target: socket.socket, to_job: bool) -> None:
-        """Pass one direction until either side ends, or a question is to be cut."""
+        """Pass one direction until either side ends, or a request is to be dropped."""
         try:
             while data := source.recv(1 << 16):
                 if to_job and self.cuts:
@@ -226,7 +226,7 @@ def live(table: lancemem.Table, *jobs: lancemem.Job | lancemem.RemoteJob) -> dic
 
 
 def plain(location: str, token: str | None, **options: Any) -> tuple[flight.FlightClient, Any]:  # noqa: ANN401
-    """Connect as anybody does who knows Flight and nothing of lancemem."""
+    """Connect with a plain Flight client, without lancemem."""
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
     return flight.connect(location, **options), flight.FlightCallOptions(
         headers=headers, timeout=30
@@ -269,7 +269,7 @@ def test_a_reader_that_polls_sees_every_put_while_the_job_flushes(
             assert live(table, remote) == expected, turn
 
 
-def test_jobs_of_two_processes_are_one_cut_of_two_shards(
+def test_jobs_of_two_processes_are_one_snapshot_of_two_shards(
     make_table: MakeTable, elsewhere: Callable[..., Elsewhere]
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
@@ -323,7 +323,7 @@ def test_a_call_that_a_job_does_not_offer_writes_and_gives_nothing_with_the_toke
         )
 
 
-def test_anybody_who_speaks_flight_reads_the_newest_rows(
+def test_any_flight_client_with_the_token_reads_the_newest_rows(
     table: lancemem.Table, elsewhere: Callable[..., Elsewhere]
 ) -> None:
     job = elsewhere(table)
@@ -590,7 +590,7 @@ def test_a_job_that_was_stopped_is_not_served(table: lancemem.Table) -> None:
         fenced.serve()
 
 
-def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.Table) -> None:
+def test_an_endpoint_shows_its_token_only_by_its_attribute(table: lancemem.Table) -> None:
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         assert len(endpoint.token) == 64
         assert endpoint.location.startswith("grpc://127.0.0.1:")
@@ -609,7 +609,7 @@ def test_an_endpoint_shows_its_token_to_nobody_who_does_not_ask(table: lancemem.
             assert live(table, lancemem.connect_job(third.location, own)) == named(range(2), "here")
 
 
-# What every HTTP/2 client says first: its preface, and settings that change nothing.
+# The first bytes of every HTTP/2 client: its preface, and settings that change nothing.
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
@@ -640,7 +640,7 @@ def test_a_connection_that_shows_no_token_is_closed(table: lancemem.Table) -> No
         with scope.enter_context(wrong), pytest.raises(UNAUTHENTICATED):
             wrong.get_flight_info(ROWS)
         assert all(is_closed(stranger) for stranger in strangers)
-        # Who has shown the token has no such time.
+        # A connection that has shown the token has no such time limit.
         assert read + len(known.read_all()) == 40_000
         assert len(live(table, lancemem.connect_job(endpoint.location, endpoint.token))) == 40_000
 
@@ -650,7 +650,7 @@ def test_a_stranger_that_never_reads_is_closed_like_others(table: lancemem.Table
     with table.start_job(shard=0) as job, job.serve() as endpoint:
         host, _, port = endpoint.location.removeprefix("grpc://").rpartition(":")
         with socket.socket() as stranger:
-            # What it is answered stays with the server, which then cannot write any more.
+            # The answers fill the socket's buffer, and the server cannot write any more.
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             stranger.settimeout(30)
             stranger.connect((host, int(port)))
@@ -664,7 +664,7 @@ def test_a_new_connection_closes_the_oldest_that_has_shown_no_token(table: lance
         strangers = [socket.create_connection((host, int(port)), timeout=5) for _ in range(100)]
         for stranger in strangers:
             scope.enter_context(stranger)
-        # Well before any of them has been there for too long.
+        # Well before the time limit of any of them.
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
         assert live(table, remote) == {}
         assert all(is_closed(stranger) for stranger in strangers[:30])
@@ -714,7 +714,7 @@ def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:
 def test_a_reader_that_stops_reading_gives_its_place_back_and_is_told(
     table: lancemem.Table,
 ) -> None:
-    """Its rows were flushed long ago, and would stay in the writer's memory as long as it likes."""
+    """Its rows were flushed long ago, and would stay in the writer's memory until it reads on."""
     wide = pa.table({"id": range(40_000), "name": ["x" * 1_000] * 40_000, "value": [0.5] * 40_000})
     with (
         table.start_job(shard=0) as job,

@@ -1,6 +1,6 @@
-"""snapshot: one snapshot, read as often as one likes.
+"""`Table.snapshot`: one snapshot, read any number of times.
 
-Owns: that reads of a view agree, what a view names, and that it belongs to its process. Not here:
+Owns: that reads of a snapshot agree, its attributes, and that it belongs to its process. Not here:
 which rows a snapshot has at each level (test_jobs, test_model).
 """
 
@@ -78,7 +78,7 @@ READS: dict[str, Callable[[lancemem.Snapshot], object]] = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_two_reads_of_a_view_agree_whatever_happens_to_the_table(
+def test_two_reads_of_a_snapshot_agree_whatever_happens_to_the_table(
     read: str, table: lancemem.Table
 ) -> None:
     with filled(table) as job:
@@ -89,7 +89,9 @@ def test_two_reads_of_a_view_agree_whatever_happens_to_the_table(
         assert READS[read](table.snapshot()) != before
 
 
-def test_a_view_reads_for_the_first_time_after_the_table_moved_on(table: lancemem.Table) -> None:
+def test_a_snapshot_reads_for_the_first_time_after_the_table_moved_on(
+    table: lancemem.Table,
+) -> None:
     with filled(table) as job:
         expected = by_id(table.scan().to_table())
         snapshot = table.snapshot()
@@ -99,7 +101,7 @@ def test_a_view_reads_for_the_first_time_after_the_table_moved_on(table: lanceme
         assert names == ["memory"] * 2 + ["run"] * 3 + ["base"] * 5
 
 
-def test_a_view_outlives_the_job_whose_memory_it_pinned(table: lancemem.Table) -> None:
+def test_a_snapshot_outlives_the_job_whose_memory_it_holds(table: lancemem.Table) -> None:
     config = lancemem.WriterConfig(
         durable=False, max_wal_flush_interval=timedelta(hours=1), max_wal_buffer_bytes=1 << 30
     )
@@ -112,7 +114,7 @@ def test_a_view_outlives_the_job_whose_memory_it_pinned(table: lancemem.Table) -
     assert by_id(snapshot.scan(["id"]).to_table()) == [{"id": 0}, {"id": 1}, {"id": 2}]
 
 
-def test_each_level_pins_its_own_rows(table: lancemem.Table) -> None:
+def test_a_snapshot_of_each_level_has_its_own_rows(table: lancemem.Table) -> None:
     with filled(table) as job:
         flushed = table.snapshot(consistency="flushed").get(keys(0), ["name"])
         assert flushed.to_pylist() == [{"name": "run"}]
@@ -122,7 +124,7 @@ def test_each_level_pins_its_own_rows(table: lancemem.Table) -> None:
         table.snapshot(consistency="eventual")  # type: ignore[arg-type]
 
 
-def test_a_view_names_what_it_pinned(table: lancemem.Table) -> None:
+def test_a_snapshot_names_its_versions(table: lancemem.Table) -> None:
     with filled(table):
         snapshot = table.snapshot()
         (shard,) = snapshot.shards
@@ -139,7 +141,7 @@ def test_a_view_names_what_it_pinned(table: lancemem.Table) -> None:
     assert "SnapshotShard(shard_id='" in repr(flushed).replace('"', "'")
 
 
-def test_limit_and_offset_cut_a_view_into_pages(make_table: MakeTable) -> None:
+def test_limit_and_offset_divide_a_snapshot_into_pages(make_table: MakeTable) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
     table.upsert(rows(range(30)))
     snapshot = table.snapshot()
@@ -195,7 +197,7 @@ def read_in_child(snapshot: lancemem.Snapshot, results: multiprocessing.Queue[st
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")
-def test_a_view_that_crossed_a_fork_says_so(table: lancemem.Table) -> None:
+def test_a_snapshot_that_crossed_a_fork_is_refused(table: lancemem.Table) -> None:
     table.upsert(rows(range(3)))
     context = multiprocessing.get_context("fork")
     results: multiprocessing.Queue[str] = context.Queue()
@@ -212,7 +214,7 @@ def in_parts(snapshot: lancemem.Snapshot, parts: int, **options: Any) -> list[di
     return by_id(pa.concat_tables(found))
 
 
-def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
+def test_parts_of_a_snapshot_have_all_its_rows_once(table: lancemem.Table) -> None:
     for start in range(0, 40, 10):
         table.upsert(rows(range(start, start + 10), "base"))
         with table.start_job(shard=0) as job:
@@ -228,7 +230,7 @@ def test_parts_of_a_view_have_all_its_rows_once(table: lancemem.Table) -> None:
             row for row in whole if row["name"] != "base" and row["id"] % 2 == 0
         ]
         assert sum(snapshot.scan(part=(i, parts)).count_rows() for i in range(parts)) == len(whole)
-    # Whether an earlier read left positions behind makes no difference.
+    # Cached positions of an earlier read make no difference.
     assert in_parts(snapshot, 3, columns=["id"]) == [{"id": row["id"]} for row in whole]
     for wrong in ((2, 2), (0, 0)):
         with pytest.raises(lancemem.InvalidInputError, match="no part"):
@@ -240,7 +242,7 @@ def read_snapshot(uri: str, token: str, parts: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("consistency", ["flushed", "durable"])
-def test_another_process_pins_a_cut_by_its_name_whatever_came_after(
+def test_another_process_opens_a_snapshot_by_its_token_whatever_came_after(
     table: lancemem.Table, consistency: Literal["flushed", "durable"]
 ) -> None:
     job = filled(table)
@@ -255,12 +257,12 @@ def test_another_process_pins_a_cut_by_its_name_whatever_came_after(
         assert pool.apply(read_snapshot, (table.uri, snapshot.token, 3)) == expected
 
 
-def test_a_cut_with_rows_of_a_job_has_no_name(table: lancemem.Table) -> None:
+def test_a_snapshot_with_rows_of_a_job_has_no_token(table: lancemem.Table) -> None:
     job = filled(table)
     assert table.snapshot(consistency="live", jobs=[job]).token is None
 
 
-def test_a_cut_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table) -> None:
+def test_a_snapshot_that_is_gone_or_was_never_there_is_refused(table: lancemem.Table) -> None:
     filled(table).close()
     token = table.snapshot().token
     assert token is not None

@@ -1,4 +1,4 @@
-"""Reports of soaks: what soaks have tried adds up, and nothing found is lost in the totals."""
+"""Reports of soaks: the numbers of tries add up, and no finding is lost in the totals."""
 
 from __future__ import annotations
 

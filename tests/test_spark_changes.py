@@ -70,12 +70,12 @@ def test_changes_of_one_batch_end_as_if_done_one_by_one(make_table: MakeTable, s
         (["-U"], []),
     ],
 )
-def test_what_an_op_says(ops: str | list[str], deletes: list[bool]) -> None:
+def test_the_meaning_of_each_operation(ops: str | list[str], deletes: list[bool]) -> None:
     assert change_of(PLAN, SCHEMA, batch_of(ops)).deletes.to_pylist() == deletes
 
 
 @pytest.mark.parametrize("op", ["t", "", "Delete", None])
-def test_an_op_that_nobody_knows_is_no_upsert(op: str | None) -> None:
+def test_an_unknown_operation_is_no_upsert(op: str | None) -> None:
     with pytest.raises(lancemem.InvalidInputError, match=f"column 'op' has {op!r}, which is no"):
         change_of(PLAN, SCHEMA, batch_of(["U", op, "D"]))
 
@@ -107,7 +107,7 @@ def test_types_that_spark_refuses_are_cast_to_ones_it_takes() -> None:
 
 def test_vectors_are_made_of_lists_of_their_length_null_ones_included() -> None:
     lists = pa.list_(pa.field("element", pa.float32()))
-    # As Spark sends a batch whose lists are all null: without a buffer of values.
+    # Spark sends a batch whose lists are all null without a buffer of values.
     no_values = pa.Array.from_buffers(pa.float32(), 0, [None, None])
     offsets = [pa.py_buffer(b"\0"), pa.py_buffer(b"\0" * 8)]
     null = pa.ListArray.from_buffers(lists, 1, offsets, children=[no_values])

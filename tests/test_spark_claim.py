@@ -1,7 +1,7 @@
 """Writes of one process at one shard: in turn, and with one job where they follow each other.
 
-Owns what needs no Spark session of that, and of the jobs that a driver keeps. Not here: writers of
-other processes (tests/spark).
+Owns: claims, and the jobs that a driver keeps, as far as they need no Spark session. Not here:
+writers of other processes (tests/spark).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_a_write_that_waited_goes_on_with_the_job_of_the_one_before(table: lance
     assert claim._CLAIMS.claims == {}
     with claim.claimed(table, 0) as job:
         job.put(rows(range(1), "three"), durable=True)
-    assert epochs(table) == [2], "nobody waited, so the job had ended"
+    assert epochs(table) == [2], "no write waited, so the job had ended"
 
 
 def test_a_job_that_failed_is_not_handed_on(table: lancemem.Table) -> None:
@@ -101,7 +101,7 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
 ) -> None:
     table = make_table(sharding=lancemem.bucket("id", 2))
     plan = writer.WritePlan(("id", "name", "value"), ("id",))
-    # One that lost its shard would fail now, and not try again.
+    # A write that lost its shard would fail now, and not try again.
     monkeypatch.setattr(writer, "ATTEMPTS", 1)
 
     def write(who: int) -> None:

@@ -1,7 +1,7 @@
-"""Writes of the Spark side on a storage that fails, and beside others that take their shards.
+"""Writes of the Spark side on a storage that fails, and beside writers that claim their shards.
 
-Owns what needs no Spark session of that: the format's two phases, and SSTables that are staged. Not
-here: puts (tests/spark/test_running_jobs).
+Owns, without a Spark session: the format's two phases, and SSTables that are staged. Not here: puts
+(tests/spark/test_running_jobs).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Faults = list[tuple[str, lancemem.LancememError]]
 
 
 class Failing:
-    """A table one of whose calls fails: before it does anything, or behind it."""
+    """A table with one failing call, which fails before or after its effect."""
 
     def __init__(self, table: lancemem.Table, call: str, faults: Faults) -> None:
         self._table, self._call, self._faults = table, call, faults
@@ -121,7 +121,7 @@ def test_many_rows_that_lose_their_turn_at_a_shard_are_written_once(
     table: lancemem.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "SINGLE_PUT_BYTES", 0)
-    # The first look at the rows, and the stage of each shard.
+    # The check of the rows, and the bulk writer of each shard.
     faults: Faults = [("before", TAKEN), ("before", BUSY), ("behind", TAKEN)]
     failing: Any = Failing(table, "bulk_writer", faults)
     given = pa.Table.from_batches([rows(range(8), "a")])

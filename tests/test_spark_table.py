@@ -127,7 +127,7 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.toDF(columns=["id", "id"])
     with pytest.raises(TypeError, match=r"got str; \['id'\] is a list of one"):
         table.toDF(columns="id")
-    # What is wrong is told where it is asked, before any task.
+    # The error is raised by the call itself, before any task.
     wrong: Any = "eventual"
     for splits in (1, 2):
         with pytest.raises(lancemem.InvalidInputError, match="No field named nope"):

@@ -1,6 +1,6 @@
-"""The handles that a process keeps of the tables which its tasks work with.
+"""The table handles that a process caches for its tasks.
 
-Owns what needs no Spark session of that. Not here: tables that change under a session
+Owns the cache, without a Spark session. Not here: tables that change under a session
 (tests/spark/test_schema_change).
 """
 

@@ -1,4 +1,4 @@
-"""Stale reads that other systems gave, each told twenty times.
+"""Stale reads that other systems have returned, each story run twenty times.
 
 Owns: stories in which a reader could miss what was acknowledged, or see what was replaced, while
 a flush, a compaction or another writer is at work. Not here: the same on faulty storage
@@ -51,7 +51,7 @@ def rounds(seen: pa.Table) -> list[tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["text", "composite"])
-def test_b1_no_replaced_row_comes_back_where_keys_are_put_while_runs_are_flushed(
+def test_b1_no_replaced_row_comes_back_where_keys_are_put_while_sstables_are_flushed(
     kind: str, make_table: MakeTable
 ) -> None:
     schema, key, keys = keyed(kind)
@@ -94,7 +94,7 @@ def test_b2_no_acknowledged_row_is_missing_while_its_memtable_is_flushed(
         job.close(flush=True)
 
 
-def test_b3_a_row_of_the_base_table_is_not_hidden_by_a_run_that_it_contains(
+def test_b3_a_row_of_the_base_table_is_not_hidden_by_an_sstable_that_it_contains(
     table: lancemem.Table,
 ) -> None:
     for number in range(TIMES):
@@ -145,10 +145,10 @@ def test_b8_a_reader_that_lives_long_sees_what_others_commit_to_the_base_table(
             assert reader.get(key).num_rows == 1
 
 
-def test_a_pinned_cut_taken_after_an_acknowledged_put_holds_it_whoever_wrote(
+def test_a_snapshot_taken_after_an_acknowledged_put_of_any_writer_has_it(
     make_table: MakeTable,
 ) -> None:
-    """A reader remembers manifests and tails; what it remembers must not hide what came after."""
+    """A reader caches manifests and WAL tails; a cached one must not hide a later write."""
     table = make_table(
         sharding=lancemem.bucket("id", 4),
         config=lancemem.WriterConfig(fsync=False, max_memtable_rows=200),

@@ -1,8 +1,8 @@
-"""Files that ask for more than anybody wrote: refused before a byte of them is in memory.
+"""Files that are larger than any writer makes them: refused before a byte is read.
 
-Owns: one file of each kind that is read whole, stretched by a hole of many GiB, or with a pipe,
-an endless device or a link to itself in its place. Does not own: files whose bytes are damaged
-(`test_damaged_files` and its like), or what Lance makes of those of the base table.
+Owns: one file of each kind that is read whole, stretched by a hole of many GiB, or replaced by a
+pipe, an endless device or a link to itself. Does not own: files whose bytes are damaged
+(`test_damaged_files` and its like), or how Lance treats such files of the base table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.damages import told, unnamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# More than any kind of file may have. The hole takes no room on a disk.
+# More than the limit of every kind of file. The hole takes no room on a disk.
 LARGE = 6 << 30
 EXPECTED = [*range(10, 600), *range(700, 720)]
 
@@ -45,8 +45,8 @@ def file_of(table: lancemem.Table, pattern: str) -> Path:
 
 def of_run(table: lancemem.Table, pattern: str) -> Path:
     """Give a file of the SSTable that is listed."""
-    [run] = table.shards()[0].sstables
-    return file_of(table, f"_mem_wal/*/{run.path}/{pattern}")
+    [sstable] = table.shards()[0].sstables
+    return file_of(table, f"_mem_wal/*/{sstable.path}/{pattern}")
 
 
 def stretch(path: Path) -> None:
@@ -58,7 +58,7 @@ def stretch(path: Path) -> None:
 
 @pytest.fixture
 def full(table: lancemem.Table) -> lancemem.Table:
-    """Give a table with a base, a record index, one run with deletion vectors, and log entries."""
+    """Return a table with base, record index, an SSTable with deletion vectors, and log entries."""
     with table.start_job(shard=0) as job:
         job.put(rows(range(600), 1.0))
         job.flush()
@@ -93,7 +93,7 @@ def test_a_log_entry_is_named_by_readers_by_the_next_owner_and_by_a_check(
     assert f"{LARGE} bytes" in (finding.detail or "")
 
 
-def test_a_log_with_such_an_entry_is_cut_once_somebody_has_moved_it(
+def test_a_log_with_such_an_entry_is_truncated_once_the_entry_was_moved(
     full: lancemem.Table, tmp_path: Path
 ) -> None:
     position = full.admin.verify_wal(0).last_wal_position
@@ -119,23 +119,23 @@ def test_a_shard_manifest_is_named_by_readers_and_by_the_next_owner(full: lancem
     assert unnamed(f"{newest.name} is damaged (too large)", table.start_job, shard=0) == ""
 
 
-def test_a_version_hint_is_not_believed(full: lancemem.Table) -> None:
+def test_a_version_hint_is_not_trusted(full: lancemem.Table) -> None:
     stretch(file_of(full, "_mem_wal/*/manifest/version_hint.json"))
     assert ids(full) == EXPECTED
     opened(full).start_job(shard=0).close()
 
 
 @pytest.mark.parametrize("pattern", ["_versions/*", "data/*"])
-def test_a_run_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) -> None:
+def test_an_sstable_is_named_by_every_read_of_it(full: lancemem.Table, pattern: str) -> None:
     path = of_run(full, pattern)
     stretch(path)
-    run = path.parents[1].name
-    assert unnamed(run, opened(full).scan().to_table) == ""
-    assert unnamed(run, opened(full).get, [705]) == ""
-    assert unnamed(run, opened(full).compact) == ""
+    sstable = path.parents[1].name
+    assert unnamed(sstable, opened(full).scan().to_table) == ""
+    assert unnamed(sstable, opened(full).get, [705]) == ""
+    assert unnamed(sstable, opened(full).compact) == ""
 
 
-def test_a_data_file_of_a_run_is_told_by_its_size(full: lancemem.Table) -> None:
+def test_a_data_file_of_an_sstable_is_refused_by_its_size(full: lancemem.Table) -> None:
     path = of_run(full, "data/*")
     stretch(path)
     name = f"data/{path.name} of SSTable {path.parents[1].name}"
@@ -155,8 +155,8 @@ def test_a_check_reads_no_file_whose_size_is_wrong(full: lancemem.Table) -> None
     assert stretched.bytes == report.bytes - len(whole), "not a byte of it was read"
     assert unnamed(f"data/{path.name} of SSTable", opened(full).compact) == ""
     path.write_bytes(whole[:-1])
-    [cut] = full.admin.verify_sstables()
-    assert cut.damage == [f"data/{path.name}: cut short"]
+    [truncated] = full.admin.verify_sstables()
+    assert truncated.damage == [f"data/{path.name}: cut short"]
     path.write_bytes(whole)
     assert full.admin.verify_sstables() == [report]
 
@@ -198,10 +198,10 @@ def test_what_can_be_done_without_is_left_out_with_a_warning(
     assert ids(table) == EXPECTED
 
 
-def test_a_decision_about_a_staged_write_is_named(table: lancemem.Table) -> None:
-    stage = table.bulk_writer()
-    stage.upsert(rows(range(10), 1.0))
-    staged = stage.finish()
+def test_a_decision_about_a_bulk_write_is_named(table: lancemem.Table) -> None:
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(range(10), 1.0))
+    staged = bulk.finish()
     table.commit(staged, write="w")
     stretch(file_of(table, "_lancemem/staged/w"))
     for call in (opened(table).commit, opened(table).abort):
@@ -255,7 +255,7 @@ def test_a_log_entry_or_a_manifest_that_is_no_file_is_named(
 
 
 @pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
-def test_a_log_with_an_entry_that_is_no_file_is_cut_once_somebody_has_moved_it(
+def test_a_log_with_an_entry_that_is_no_file_is_truncated_once_the_entry_was_moved(
     full: lancemem.Table, instead: Callable[[Path], None]
 ) -> None:
     with opened(full).start_job(shard=0) as job:
@@ -298,7 +298,7 @@ def test_what_can_be_done_without_may_be_no_file(
 
 @pytest.mark.parametrize("instead", [pipe, endless, folder, loop])
 @pytest.mark.parametrize("pattern", ["data/*", "bloom_filter.bin", "_pk_index/page_data.lance"])
-def test_a_file_of_a_run_that_is_no_file_is_named(
+def test_a_file_of_an_sstable_that_is_no_file_is_named(
     full: lancemem.Table, pattern: str, instead: Callable[[Path], None]
 ) -> None:
     path = of_run(full, pattern)
@@ -311,7 +311,7 @@ def test_a_file_of_a_run_that_is_no_file_is_named(
         assert unnamed(name, opened(full).scan().to_table) == ""
 
 
-def test_a_manifest_of_a_run_that_is_a_pipe_is_named(full: lancemem.Table) -> None:
+def test_a_manifest_of_an_sstable_that_is_a_pipe_is_named(full: lancemem.Table) -> None:
     path = of_run(full, "_versions/*")
     pipe(path)
     assert unnamed(path.parents[1].name, opened(full).scan().to_table) == ""

@@ -1,4 +1,4 @@
-"""Transaction ids and staged SSTables: a write that says which version it is happens once.
+"""Transaction ids and staged SSTables: a write with a transaction id happens once.
 
 Owns: the table's side, routed over shards, and that pylance reads and goes on writing such a
 table. Not here: every step of one shard between put and manifest (the core's tests), Spark.
@@ -40,7 +40,9 @@ def table(make_table: MakeTable) -> lancemem.Table:
     return make_table(sharding=lancemem.bucket("id", 4))
 
 
-def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.Table) -> None:
+def test_a_write_with_a_transaction_id_is_done_once_and_a_late_one_is_refused(
+    table: lancemem.Table,
+) -> None:
     first = table.upsert(rows(range(100), 1), txn=("query", 7))
     assert (first.num_rows, first.num_shards, first.num_shards_already_written) == (100, 4, 0)
     again = lancemem.open_table(table.uri).upsert(rows(range(100), 2), txn=("query", 7))
@@ -53,14 +55,14 @@ def test_a_marked_write_is_done_once_and_a_late_one_is_refused(table: lancemem.T
     epochs = [shard.writer_epoch for shard in table.shards()]
     with pytest.raises(lancemem.StaleTxnError, match="version 6 of application 'query'"):
         table.upsert(rows(range(100), 3), txn=("query", 6))
-    assert [shard.writer_epoch for shard in table.shards()] == epochs, "nobody was fenced"
+    assert [shard.writer_epoch for shard in table.shards()] == epochs, "no job was fenced"
     assert table.upsert(rows(range(50), 4), txn=("query", 8)).num_rows == 50
     assert table.upsert(rows(range(50, 60), 5), txn=("other", 1)).num_rows == 10
     expected = dict.fromkeys(range(50), 4.0) | dict.fromkeys(range(50, 60), 5.0)
     assert stored(table) == expected | dict.fromkeys(range(60, 100), 1.0)
 
 
-def test_marks_survive_flush_compaction_and_the_loss_of_the_log(
+def test_transaction_ids_survive_flush_compaction_and_the_loss_of_the_log(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(range(100), 1), txn=("query", 7))
@@ -109,27 +111,31 @@ def test_puts_and_deletes_of_one_call_take_effect_in_their_order(table: lancemem
         table.apply(changes, pa.array([1, 0, 0, 0, 0, 0]))
 
 
-def test_staged_rows_are_seen_when_they_are_linked_and_then_win(table: lancemem.Table) -> None:
+def test_staged_rows_are_seen_when_they_are_committed_and_then_win(table: lancemem.Table) -> None:
     table.upsert(rows(range(20), 1))
     first, second = table.bulk_writer(), table.bulk_writer()
     first.upsert(rows(range(10, 30), 2))
     first.delete(rows(range(5), 0).select(["id"]))
     second.upsert(rows(range(25, 35), 3))
-    runs = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
+    sstables = pickle.loads(pickle.dumps(first.finish() + second.finish()))  # noqa: S301 - our own
     assert stored(table) == dict.fromkeys(range(20), 1.0)
-    linked = lancemem.open_table(table.uri).commit(runs, txn=("load", 1))
-    assert (linked.num_rows, linked.num_shards, linked.num_sstables) == (35, 4, len(runs))
+    committed = lancemem.open_table(table.uri).commit(sstables, txn=("load", 1))
+    assert (committed.num_rows, committed.num_shards, committed.num_sstables) == (
+        35,
+        4,
+        len(sstables),
+    )
     expected = dict.fromkeys(range(5, 10), 1.0) | dict.fromkeys(range(10, 25), 2.0)
     expected |= dict.fromkeys(range(25, 35), 3.0)
     assert stored(table) == expected
     table.upsert(rows(range(30, 31), 9))
     table.compact()
     assert stored(table) == expected | {30: 9.0}
-    assert table.commit(runs, txn=("load", 1)).num_shards_already_written == 4
+    assert table.commit(sstables, txn=("load", 1)).num_shards_already_written == 4
     assert stored(table) == expected | {30: 9.0}
 
 
-def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
+def test_a_bulk_write_is_committed_or_aborted_by_the_first_of_the_two_calls(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     def stage() -> list[lancemem.StagedSsTable]:
@@ -137,21 +143,21 @@ def test_a_staged_write_is_linked_or_discarded_whatever_comes_first(
         staged.upsert(rows(range(40), 1))
         return staged.finish()
 
-    linked, discarded = stage(), stage()
-    assert table.abort(discarded, write="b")
-    assert not [run for run in discarded if list(tmp_path.rglob(run.path))]
-    assert table.abort(discarded, write="b")
+    committed, aborted = stage(), stage()
+    assert table.abort(aborted, write="b")
+    assert not [sstable for sstable in aborted if list(tmp_path.rglob(sstable.path))]
+    assert table.abort(aborted, write="b")
     with pytest.raises(lancemem.InvalidInputError, match="was aborted"):
-        table.commit(discarded, write="b")
+        table.commit(aborted, write="b")
     assert stored(table) == {}
-    table.commit(linked, write="a")
-    assert not table.abort(linked, write="a")
+    table.commit(committed, write="a")
+    assert not table.abort(committed, write="a")
     assert stored(table) == dict.fromkeys(range(40), 1.0)
     with pytest.raises(lancemem.InvalidInputError, match=r"staged SSTable .* is missing"):
-        table.commit(discarded, write="c")
+        table.commit(aborted, write="c")
 
 
-def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
+def test_pylance_reads_a_table_with_transaction_ids_goes_on_writing_and_keeps_them(
     make_table: MakeTable,
 ) -> None:
     lance = pytest.importorskip("lance")
@@ -183,27 +189,27 @@ def test_pylance_reads_a_table_with_marks_goes_on_writing_and_keeps_them(
     assert seen == expected
 
 
-def test_what_is_linked_and_what_is_no_staged_run_is_never_discarded(
+def test_committed_sstables_and_other_folders_are_never_aborted(
     table: lancemem.Table,
 ) -> None:
     staged = table.bulk_writer()
     staged.upsert(rows(range(40), 1))
-    runs = staged.finish()
-    table.commit(runs)
+    sstables = staged.finish()
+    table.commit(sstables)
     with pytest.raises(
         lancemem.InvalidInputError, match="is committed: its bulk write cannot be aborted"
     ):
-        table.abort(runs, write="of another name")
+        table.abort(sstables, write="of another name")
     for name in ("manifest", "wal", "..", "00000000_gen_1"):
-        run = lancemem.StagedSsTable(runs[0].shard_id, name, 1, 1, 1)
+        sstable = lancemem.StagedSsTable(sstables[0].shard_id, name, 1, 1, 1)
         with pytest.raises(
             lancemem.InvalidInputError, match="is not the folder of a staged SSTable"
         ):
-            table.abort([run], write="w")
+            table.abort([sstable], write="w")
     assert stored(lancemem.open_table(table.uri)) == dict.fromkeys(range(40), 1.0)
 
 
-def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
+def test_a_bulk_write_that_could_not_write_has_all_rows_and_goes_on(
     table: lancemem.Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(range(40), 0))
@@ -220,12 +226,12 @@ def test_a_stage_that_could_not_write_has_all_rows_and_goes_on(
     aside.rename(folder)
     stage.upsert(rows(range(40, 50), 1))
     staged = stage.finish()
-    assert sum(run.num_rows for run in staged) == 50
+    assert sum(sstable.num_rows for sstable in staged) == 50
     table.commit(staged)
     assert stored(table) == dict.fromkeys(range(50), 1.0)
 
 
-def test_rows_that_a_stage_refuses_leave_those_before_them(table: lancemem.Table) -> None:
+def test_rows_that_a_bulk_write_refuses_leave_the_rows_before_them(table: lancemem.Table) -> None:
     stage = table.bulk_writer()
     stage.upsert(rows(range(40), 1))
     with pytest.raises(lancemem.InvalidInputError, match="'id' is null in row 0"):

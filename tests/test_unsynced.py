@@ -1,7 +1,7 @@
-"""The note that a shard's files may be in the system's caches, while jobs take the shard in turns.
+"""The fsync note of a shard whose files may not be on disk, while jobs take turns at the shard.
 
-Owns: what it says of which job. Not here: what a power cut leaves (`durability`), or damage of the
-note (`test_damaged_files`).
+Owns: which epochs the note records. Not here: what a power cut leaves (`durability`), or damage of
+the note (`test_damaged_files`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rows(start: int) -> pa.Table:
 
 
 def noted(table: lancemem.Table) -> int | None:
-    """Return through which epoch the shard's files are on disk, as its note says."""
+    """Return through which epoch the shard's files are on disk, as its note records."""
     [*notes] = Path(table.uri, "_lancemem/unsynced").glob("*")
     if not notes:
         return None

@@ -1,7 +1,7 @@
 """`upsert`, `delete` and `apply` of several processes and handles at once: each succeeds, once.
 
-Owns: calls that claim a shard for themselves, beside each other and beside jobs that take it.
-Not here: who waits for whom (the core's chapter `turns`), or jobs alone (`tests/takeovers`).
+Owns: calls that claim a shard for themselves, beside each other and beside jobs that claim it.
+Not here: the order of the turns (the core's chapter `turns`), or jobs alone (`tests/takeovers`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person sees of a call that waits: log lines, Ctrl-C that works, an end.
+"""A call that waits: its log lines, Ctrl-C, and its end.
 
 Owns: the logger `lancemem`, signals, readers that pause. Not here: when a put waits (the core's
 `backpressure`).
@@ -95,10 +95,10 @@ def test_a_put_that_waits_ends_at_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["scan", "get", "compact"])
-def test_a_scan_that_nobody_takes_batches_of_keeps_no_other_call_waiting(
+def test_a_scan_whose_batches_are_not_read_keeps_no_other_call_waiting(
     call: str, make_table: MakeTable
 ) -> None:
-    """As `for batch in table.scan(): table.get(...)` does in a table of many large files."""
+    """The pattern `for batch in table.scan(): table.get(...)` on a table of many large files."""
     key = pa.field("id", pa.int64(), nullable=False)
     table = make_table(pa.schema([key, ("blob", pa.binary())]))
     for first in range(0, 1200, 20):

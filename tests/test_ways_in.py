@@ -1,7 +1,8 @@
 """Every way to read a table, on rows in the base table, in an SSTable and in the log.
 
-Owns: what each way gives, what engines push into the scan, streaming, and that what cannot be done
-says so. Not here: conditions of our own calls (test_filters), views (test_snapshots).
+Owns: the result of each way, what engines push into the scan, streaming, and the errors of
+unsupported calls. Not here: conditions of lancemem's own calls (test_filters), snapshots
+(test_snapshots).
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def test_batches_are_fetched_while_they_are_asked_for(make_table: MakeTable) -> 
     assert 0 < rows_seen < number // 4
     for batch in batches:
         rows_seen += batch.num_rows
-        # The batches are ours until pyarrow looks at them, and pyarrow copies none.
+        # lancemem allocates the batches, and pyarrow copies none of them.
         assert pa.total_allocated_bytes() - before < 1 << 20
     assert rows_seen == number
 
@@ -167,7 +168,7 @@ def test_a_plan_is_explained_and_measured(board: lancemem.Table) -> None:
 
 
 class Asked(TableDataset):
-    """Remembers what its scans were asked for."""
+    """Records the columns and the condition of each scan."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
         super().__init__(*arguments, **options)
@@ -180,7 +181,7 @@ class Asked(TableDataset):
 
 
 def fetched(relation: duckdb.DuckDBPyRelation | None) -> list[Any]:
-    """Rows of a query, which must have some result."""
+    """Return the rows of a query, which must have a result."""
     assert relation is not None
     return relation.fetchall()
 
@@ -216,7 +217,7 @@ def test_duckdb_gives_the_newest_rows(sql: str, board: lancemem.Table) -> None:
     assert fetched(duckdb.sql(sql)) == DUCKDB[sql]
 
 
-def test_duckdb_reads_one_cut_of_a_pinned_dataset(board: lancemem.Table) -> None:
+def test_duckdb_reads_one_snapshot_of_a_snapshots_dataset(board: lancemem.Table) -> None:
     flights = board.snapshot().to_dataset()
     assert isinstance(flights, pds.Dataset)
     board.upsert(rows(range(20, 30), "new"))
@@ -251,7 +252,7 @@ def test_a_condition_that_cannot_be_pushed_is_applied_all_the_same(board: lancem
     flights = Asked(board)
     found = flights.to_table(columns=["name"], filter=pc.utf8_upper(pc.field("name")) == "RUN")
     assert found.to_pydict() == {"name": ["run"] * 3}
-    # Asked for with the condition, which was refused, then for everything.
+    # The first scan has the condition, which is refused; the second reads everything.
     assert [columns for columns, _ in flights.asked] == [["name"], None]
     assert flights.asked[1][1] is None
     with pytest.raises(lancemem.InvalidInputError, match="gone"):
@@ -297,7 +298,7 @@ def test_what_a_dataset_has_not_is_refused_with_another_way(board: lancemem.Tabl
         pickle.dumps(flights)
     known = {name for name in dir(pds.UnionDataset) if not name.startswith("_")}
     own = {name for name in vars(TableDataset) if not name.startswith("_")}
-    # A method that reaches pyarrow's own would read a dataset that is not there.
+    # An inherited method of pyarrow would read the dataset of a missing file.
     assert known <= own
 
 
@@ -340,7 +341,7 @@ def test_a_live_dataset_sees_the_rows_of_its_jobs(table: lancemem.Table) -> None
 
 @pytest.fixture
 def session() -> Any:  # noqa: ANN401
-    """Give a session of DataFusion's own package."""
+    """Return a session of DataFusion's own package."""
     import datafusion  # noqa: PLC0415
 
     return datafusion.SessionContext()
@@ -378,7 +379,7 @@ def test_datafusion_queries_live_data(sql: str, board: lancemem.Table, session: 
     assert results(session, sql) == DATAFUSION[sql]
 
 
-# What another engine writes as a function, and this one may not have, or have another of its name.
+# Syntax that another engine plans as a function, which lancemem may lack or define otherwise.
 FUNCTIONS = {
     "s['a'] = 1": [1],
     "m['k'] = 2": [2],
@@ -423,7 +424,7 @@ def test_datafusion_asks_conditions_with_functions_of_its_own(
     assert [row[0] for row in found] == FUNCTIONS[condition]
 
 
-def test_datafusion_sees_what_was_written_since_and_a_view_does_not(
+def test_datafusion_sees_what_was_written_since_and_a_snapshot_does_not(
     board: lancemem.Table,
     session: Any,  # noqa: ANN401
 ) -> None:

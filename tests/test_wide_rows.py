@@ -1,4 +1,4 @@
-"""Rows so wide that the usual number of them is too much for one batch.
+"""Rows so wide that the usual number of rows is too large for one batch.
 
 Owns: the size of batches of scans, and lookups of more than the 2 GiB of a column that Arrow's
 plain strings can count. Does not own: how much memory a job takes (`durability/test_memory`).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ROWS = 600
-# Of rows of a MiB a first batch has no more: half a GiB.
+# Maximum number of rows of a MiB in a first batch: half a GiB.
 MOST = 512
 
 

@@ -1,6 +1,6 @@
-"""A table whose rows lie in one place: the log, an SSTable, the base table, or beside an index.
+"""A table whose rows are in one place: the log, an SSTable, the base table, or an indexed base.
 
-Owns: how rows come there. Not here: what is asked of them.
+Owns: how rows get there. Not here: the queries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def place(table: lancemem.Table, rows: pa.Table, tier: str, *indexed: str) -> la
 
 
 def ids(table: lancemem.Table, condition: object) -> list[int]:
-    """Return the ids of the rows that meet `condition`, and see that they are counted alike."""
+    """Return the ids of the rows that meet `condition`, and check that a count agrees."""
     found = table.scan(["id"], condition).to_table()
     assert table.scan(filter=condition).count_rows() == found.num_rows
     return sorted(found["id"].to_pylist())

@@ -1,7 +1,7 @@
-"""pylance's own readers and writers, where tests set them beside lancemem.
+"""pylance's own readers and writers, which tests compare with lancemem.
 
-Owns: telling pylance, which cannot list them, the shards of a table and their SSTables, and the
-settings of its writer. Not here: what either should find (the tests).
+Owns: the shards of a table and their SSTables in pylance's form, as pylance cannot list them, and
+the settings of its writer. Not here: the expected rows (the tests).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Compaction beside `merge_insert` of the same rows.
 
 Owns: the tables, the measurements and the report. Does not own: statistics and the facts of the
-machine, which are those of `benches.write`.
+machine (`benches.write`).
 """

@@ -30,7 +30,7 @@ MEMORY_MIB = 512
 
 @dataclass
 class Found:
-    """Everything that the page tells."""
+    """The contents of the page."""
 
     lines: list[str]
     memory: dict[str, float]
@@ -79,8 +79,8 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
     cases = {
         "1 SSTable, linked": (single, "link", [changed]),
         "1 SSTable, linked, in deletion-vector mode": (covered, "link", [changed]),
-        "1 run, rewritten": (single, "rewrite", [changed]),
-        "16 runs of 4 shards, one commit, against 4 calls": (
+        "1 SSTable, rewritten": (single, "rewrite", [changed]),
+        "16 SSTables of 4 shards, one commit, against 4 calls": (
             many, "link", [changed.slice(i * quarter, quarter) for i in range(4)],
         ),
     }  # fmt: skip
@@ -92,7 +92,7 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
                 lambda: measure.compact(runs, mode, pair.ours),  # noqa: B023
                 lambda: measure.merge_insert(base, parts, pair.theirs),  # noqa: B023
             ]
-            # Who goes first changes from turn to turn.
+            # The side that goes first alternates.
             done: list[Any] = [call() for call in (both if turn % 2 == 0 else both[::-1])]  # type: ignore[no-untyped-call]
             ours, theirs = done if turn % 2 == 0 else done[::-1]
             for _ in range(3):
@@ -104,8 +104,8 @@ def _run(folder: Path, base_rows: int, pairs: int) -> str:
             tables.remove(theirs)
         lines += _lines(title, pair, changed.nbytes, is_goal=mode == "link")
     memory = {
-        "10 % of the rows in 1 run": measure.peak_memory(single, "link"),
-        f"all {base_rows:,} keys in 16 runs of 4 shards": _memory_of_all(base, base_rows),
+        "10 % of the rows in 1 SSTable": measure.peak_memory(single, "link"),
+        f"all {base_rows:,} keys in 16 SSTables of 4 shards": _memory_of_all(base, base_rows),
     }
     latency = [
         (
@@ -130,7 +130,7 @@ def _memory_of_all(base: Path, base_rows: int) -> float:
 
 def _lines(title: str, pair: measure.Pair, changed: int, *, is_goal: bool) -> list[str]:
     ours, theirs = pair.ours.values, pair.theirs.values
-    fast = 5.0 if "1 run" in title else 1.0
+    fast = 5.0 if "1 SSTable" in title else 1.0
     time = Comparison(
         "compact", title, "merge_insert", "s", ours["seconds"], theirs["seconds"],
         Goal(fast) if is_goal else None, inverse=True,

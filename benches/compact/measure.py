@@ -1,4 +1,4 @@
-"""What is measured, one function each.
+"""The measurements, one function each.
 
 Owns: a clock around one call of either side, in turn. Does not own: the tables or the report.
 """
@@ -38,7 +38,7 @@ print(next(line.split()[1] for line in status.splitlines() if line.startswith("V
 
 @dataclass
 class Side:
-    """Measurements of one side, by what was measured."""
+    """Measurements of one side, by their names."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ def scan(path: Path, side: Side) -> int:
 
 
 def peak_memory(runs: Path, mode: str) -> float:
-    """Compact in a process of its own; return how much it grew, in MiB."""
+    """Compact in a separate process; return the growth of its memory, in MiB."""
     path = tables.copy(runs)
     try:
         out = subprocess.run(  # noqa: S603 - our own interpreter

@@ -1,8 +1,7 @@
 """`python -m benches.compact.one_row [ROWS ...]`: compactions of one row above a record index.
 
-Owns: bases of several sizes, compactions of one row each by two processes in turn, and what these
-take: time, processor time, bytes that are read and written. Does not own: compaction as such
-(`benches.compact`).
+Owns: bases of several sizes, compactions of one row each by two processes in turn, and their cost:
+time, processor time, bytes read and written. Does not own: compaction as such (`benches.compact`).
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _measure(uri: Path, rows: int, compactions: int) -> float:
 
 
 def _report(turns: list[list[float]]) -> list[float]:
-    """Print what a process found: of its first compaction, then of the others."""
+    """Print the figures of a process: of its first compaction, then of the others."""
     first, others = turns[0], list(zip(*turns[1:], strict=True))
     names = ["ms", "ms of processor time", "kB read", "kB written"]
     told = [f"{value:,.0f} {name}" for value, name in zip(first, names, strict=True)]

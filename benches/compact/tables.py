@@ -1,7 +1,7 @@
 """Tables of both sides, made once and copied for each measurement.
 
 Owns: the rows, the base table, the updates that lie in SSTables, and sizes on disk.
-Does not own: what is measured.
+Does not own: the measurements.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def remove(path: Path) -> None:
 
 
 def sizes(path: Path) -> dict[int, int]:
-    """Find the files of a table by inode, so that a second name costs nothing."""
+    """Find the files of a table by inode, so that a second name is not counted."""
     stats = [file.stat() for file in path.rglob("*") if file.is_file()]
     return {stat.st_ino: stat.st_size for stat in stats}
 

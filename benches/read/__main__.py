@@ -30,14 +30,14 @@ Written by `make bench-read`; do not edit. Both sides of a line ran in turn, pai
 process over the same files, which are in the page cache. A ratio is the median over pairs, with
 its 95 % interval by bootstrap. A goal counts as met or missed only if the whole interval lies on
 one side of it. Rows are a key, an int64 and 100 random bytes; `int64` keys count up, `scattered`
-ones are random integers of 64 bits. `first` is the first scan of a cut by a table that was just
-opened and knows the keys of its runs; `again` is a later one of the same cut, which knows its dead
-rows by position."""
+ones are random integers of 64 bits. `first` is the first scan of a snapshot by a newly opened table
+that has cached the keys of its SSTables; `again` is a later scan of the same snapshot, which has
+cached the positions of its dead rows."""
 
 
 @dataclass
 class Found:
-    """Everything that the page tells."""
+    """The contents of the page."""
 
     lines: list[Comparison] = field(default_factory=list)
     lookups: list[Comparison] = field(default_factory=list)

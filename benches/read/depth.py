@@ -1,10 +1,10 @@
-"""How many round trips deep a cold read of a far object store is.
+"""How many round trips deep a cold read of a remote object store is.
 
 Owns: 8 shards of 4 SSTables and a log above a base, on the S3 server of the tests behind a proxy;
 each read in a process that opens the table for it. The depth is counted: all requests that a
 reader can make at a time go as one wave (`tests.s3.proxy`). A run with every request
 delayed shows the same in wall time.
-Does not own: reads of a near disk (`scans`, `lookup`).
+Does not own: reads of a local disk (`scans`, `lookup`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 SHARDS, RUNS = 8, 4
 BASE_ROWS = 100_000
-# Rows with every so-manieth number are newer, in all SSTables together.
+# One of this many rows is newer, in all SSTables together.
 EVERY = 10
 KEYS = 10
-# Far above what the server itself takes, so that the wall time shows the depth.
+# Far above the server's own time, so that the wall time shows the depth.
 DELAY = 0.5
 GOAL = 6
 BUCKET = "bucket-depth"
@@ -53,7 +53,7 @@ def measure(settings: Settings) -> list[Depth]:
         s3.request("PUT", f"/{BUCKET}")
         uri = f"s3://{BUCKET}/t.lance"
         build(uri, s3.options())
-        # Every other one is newer in an SSTable.
+        # Every other key is newer in an SSTable.
         keys = [key * BASE_ROWS // KEYS + 3 * (key % 2) for key in range(KEYS)]
         found = []
         for what in READS:

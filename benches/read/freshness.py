@@ -50,7 +50,7 @@ print(json.dumps(acknowledged))
 
 @dataclass
 class Freshness:
-    """Milliseconds from acknowledged to visible, and what the writer kept up."""
+    """Milliseconds from acknowledged to visible, and the rate that the writer kept up."""
 
     p50: float
     p99: float
@@ -59,7 +59,7 @@ class Freshness:
 
 
 def batch(number: int) -> pa.Table:
-    """Make a put's rows: new keys, and one row that says which put this is."""
+    """Make a put's rows: new keys, and one row with the number of the put."""
     first = 1 + (number - 1) * (PUT_ROWS - 1)
     made = tables.rows("int64", [HEAD, *range(first, first + PUT_ROWS - 1)])
     tags = pa.array([number] * PUT_ROWS, pa.int64())
@@ -96,7 +96,7 @@ def measure(settings: Settings, seconds: float) -> Freshness:
 
 
 def _waits(acknowledged: list[float], seen: list[tuple[int, float]]) -> list[float]:
-    """Give for every put the time until a read had ended that saw it or a later one."""
+    """Return for every put the time until the end of a read that saw it or a later put."""
     waits = []
     place = 0
     for number, moment in enumerate(acknowledged, 1):

@@ -33,7 +33,7 @@ MANY = 1_000
 # Milliseconds.
 GOALS = {"one key": 0.5, "1,000 keys": 5.0}
 
-# Answers keys, and gives the number of rows.
+# Looks up keys, and returns the number of rows.
 Ask: TypeAlias = Callable[[pa.Table], int]
 
 
@@ -49,7 +49,7 @@ def build(uri: str, kind: str, base_rows: int) -> lancemem.Table:
 
 
 def sides(uri: str, table: lancemem.Table, kind: str) -> dict[str, dict[str, Ask]]:
-    """Give what is compared: for one key and for many, each side's way to ask."""
+    """Return the comparisons: for one key and for many, each side's lookup."""
     [shard] = table.shards()
     snapshot = ShardSnapshot(shard.shard_id)
     for run in shard.sstables:
@@ -64,7 +64,7 @@ def sides(uri: str, table: lancemem.Table, kind: str) -> dict[str, dict[str, Ask
         return int(planner.plan_lookup(keys.column("id").combine_chunks()).to_table().num_rows)
 
     def plain(keys: pa.Table) -> int:
-        # Base rows only: what Lance itself takes, without a choice between versions of a key.
+        # Base rows only: Lance's own lookup, without a choice between versions of a key.
         quote = "'" if kind == "uuid" else ""
         values = ", ".join(f"{quote}{key}{quote}" for key in keys.column("id").to_pylist())
         return int(dataset.to_table(filter=f"id IN ({values})").num_rows)

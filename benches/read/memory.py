@@ -1,6 +1,6 @@
 """A scan of a large table: its peak memory and the time to its first batch, beside plain Lance.
 
-Owns: child processes that read everything and keep nothing. Lance reads the base table alone.
+Owns: child processes that read all batches and drop them. Lance reads the base table alone.
 Does not own: the time of the whole scan (`scans`).
 """
 
@@ -65,7 +65,7 @@ print(json.dumps([rows, first * 1e3, memory() / 1024]))
 
 @dataclass
 class Scanned:
-    """What one scan took."""
+    """The cost of one scan."""
 
     side: str
     turn: str

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from benches.read.tables import Above
 
-# A read, which gives the number of its rows.
+# A read, which returns the number of its rows.
 Read: TypeAlias = Callable[[], int]
 
 READS = {"all columns": None, "key only": ["id"], "count": ["id"]}
@@ -156,8 +156,8 @@ def _by_position(
     dataset = lance.dataset(uri)
 
     def first() -> Sample:
-        cut = lancemem.open_table(uri).snapshot(consistency="flushed")
-        return _timed(_ours(cut.scan(READS[what]), what), base_rows)
+        snapshot = lancemem.open_table(uri).snapshot(consistency="flushed")
+        return _timed(_ours(snapshot.scan(READS[what]), what), base_rows)
 
     sides: dict[str, Callable[[Path], Sample]] = {
         "plain": lambda _: _timed(_plain(dataset, READS[what]), base_rows),

@@ -1,7 +1,7 @@
 """The tables that reads are measured on.
 
-Owns: a base of a key + 100 bytes written through lancemem and compacted, and what lies above it.
-Does not own: what is read.
+Owns: a base of a key + 100 bytes written through lancemem and compacted, and the newer rows above
+it. Does not own: the reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAGS = 1_000
 
 @dataclass(frozen=True)
 class Above:
-    """What lies above the base."""
+    """The newer rows above the base."""
 
     label: str
     # Flushed SSTables; none where the rows stay in the job's MemTable.

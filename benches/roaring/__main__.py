@@ -26,7 +26,7 @@ from benches.roaring.page import Page, lines_of
 MANY = 20_000_000
 MOST = 200_000_000
 
-# Percent and max, then what Java took, in milliseconds: add, serialize, deserialize, contains.
+# Percent and max, then Java's milliseconds: add, serialize, deserialize, contains.
 JAVA: dict[tuple[int, int], tuple[float, float, float, float]] = {
     (20, 2_000_000): (43, 5, 26, 7),
     (50, 2_000_000): (47, 3, 52, 5),
@@ -81,7 +81,7 @@ def named(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Measure row by row, and tell each as it is done."""
+    """Measure row by row, and print each as it is done."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=named, nargs="+", metavar="PERCENT/MAX", default=list(JAVA))
     parser.add_argument("--turns", type=int, default=9, help="turns of each side")

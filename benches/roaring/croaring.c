@@ -1,4 +1,4 @@
-/* The five figures of one rate and range with CRoaring, out of the library that pyroaring brings.
+/* The five figures of one rate and range with CRoaring, from the library inside pyroaring.
  *
  * Owns: the loops, with the numbers of benches/roaring.rs. Does not own: the library; its functions
  * come in as pointers, because it installs no headers.
@@ -55,7 +55,7 @@ int measure(const library *croaring, uint64_t percent, uint64_t max, double resu
     for (uint64_t call = 0; call < calls; call++) croaring->add(bitmap, draw(&state, max));
     result[0] = now_ms() - started;
 
-    /* Each turn in memory that was not used before, as for one who reads or writes once. */
+    /* Each repetition uses fresh memory, as a program that reads or writes once does. */
     double times[SHORT_TURNS];
     size_t length = 0;
     char *written[SHORT_TURNS];

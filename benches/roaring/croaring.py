@@ -29,7 +29,7 @@ FUNCTIONS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds of each step, and what came out."""
+    """Milliseconds of each step, and the results."""
 
     ms: tuple[float, ...]
     bytes: int

@@ -46,7 +46,7 @@ def name_of(row: tuple[int, int]) -> str:
 def lines_of(
     row: tuple[int, int], java: Sequence[float], sides: tuple[Figures, Figures], turns: int
 ) -> list[str]:
-    """Give the lines of a row: one a step, then that of its size."""
+    """Return the lines of a row: one for each step, then a line for its size."""
     name, (rust, c) = name_of(row), sides
     lines = [
         f"| {name} | {step} | {published:,} | {us:,.2f} | {them:,.2f} | "
@@ -61,10 +61,10 @@ def lines_of(
 
 
 class Page:
-    """The page as it stands, with the rows of earlier runs."""
+    """The present page, with the rows of earlier runs."""
 
     def __init__(self, rows: list[tuple[int, int]]) -> None:
-        """Read what is there of these rows."""
+        """Read these rows from the page."""
         self.names = [name_of(row) for row in rows]
         self.lines: dict[str, list[str]] = {name: [] for name in self.names}
         for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():

@@ -1,1 +1,1 @@
-"""lancemem inside Spark, beside what Spark does without it: `make bench-spark`."""
+"""lancemem inside Spark, beside Spark without lancemem: `make bench-spark`."""

@@ -1,6 +1,6 @@
 """Run the cases and write benches/RESULTS-spark.md.
 
-Owns the command line, the session and the report. Does not own what is measured (`cases`).
+Owns the command line, the session and the report. Does not own the measurements (`cases`).
 """
 
 from __future__ import annotations

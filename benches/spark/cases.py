@@ -1,4 +1,4 @@
-"""What is measured, each beside what Spark does without lancemem.
+"""The measurements, each beside Spark without lancemem.
 
 Owns the data and the two sides of each case. Does not own the session or the report.
 """
@@ -39,7 +39,7 @@ def rows(spark: SparkSession, start: int, end: int, parts: int = 4) -> DataFrame
 
 
 def count_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take every batch across the boundary and do nothing else."""
+    """Move every batch across the boundary and do nothing else."""
     seen = sum(batch.num_rows for batch in batches)
     yield pa.RecordBatch.from_pydict({"n": pa.array([seen], pa.int64())})
 
@@ -110,7 +110,7 @@ class _ReadyReader(DataSourceReader):
 
 
 class ReadyBatches(DataSource):
-    """A source that has its batches ready: as fast as a Python data source can be."""
+    """A source with prepared batches: the upper bound of a Python data source."""
 
     @classmethod
     def name(cls) -> str:

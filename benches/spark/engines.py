@@ -28,7 +28,7 @@ DDL = "id long, name string, v double, k int"
 MICRO_ROWS = 1_000
 WRITERS = 4
 WARM = 2
-# Of every session here: no page of its own, no progress, no log.
+# Settings of every session here: no web page, no progress, no log.
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,12 +39,12 @@ TRIES = 50
 
 
 class Engine(ABC):
-    """A table in a folder, and what is done with it."""
+    """A table in a folder, and the operations of a bench."""
 
     packages: ClassVar[str] = ""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is made yet."""
+        """Name the folder; no table is created yet."""
         self.place = str(folder / "table")
         self._session: SparkSession | None = None
 
@@ -85,7 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def upsert(self, rows: DataFrame) -> None:
-        """Insert the rows or replace those of their keys; durable when it returns."""
+        """Insert the rows or replace the rows with their keys; durable on return."""
 
     @abstractmethod
     def read(self) -> None:
@@ -149,7 +149,7 @@ class RunningJobs(Lancemem):
 
 
 class Collect(Engine):
-    """No engine: what Spark itself takes to hand the rows to the driver."""
+    """No engine: the time in which Spark itself hands the rows to the driver."""
 
     def lay(self, rows: DataFrame) -> None:
         """Make nothing."""

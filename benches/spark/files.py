@@ -1,4 +1,4 @@
-"""What 1,000 micro-batches leave behind: objects of the table and open files, with maintenance on.
+"""Objects and open files after 1,000 micro-batches, with maintenance on.
 
 Owns: the stream of batches, and `python -m lancemem maintain` beside it, as a person would run it.
 Does not own: times (`cases`, `peers`).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROWS = 1_000
 SAMPLES = 20
-# Seconds: a person's are 60 and 3,600; the bench ends sooner than those.
+# Seconds: the defaults are 60 and 3,600, longer than the bench runs.
 INTERVAL, OLDER_THAN = 2, 10
 
 

@@ -41,7 +41,7 @@ _PARTS = ("lay", "upserts", "read")
 
 @dataclass
 class Case:
-    """One case: its engines, how large it is, and what of a result counts."""
+    """One case: its engines, its size, and the figure that counts."""
 
     title: str
     engines: tuple[str, ...]
@@ -66,7 +66,7 @@ def cases(scale: int) -> dict[str, Case]:
 
 
 def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
-    """Run the engines in turn, each for so long at most, and give the lines of the report."""
+    """Run the engines in turn, each with a time limit, and return the lines of the report."""
     found: dict[str, list[dict[str, Any]]] = {}
     failed: dict[str, str] = {}
     for _ in range(rounds):
@@ -78,7 +78,7 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
                 found.setdefault(engine, []).append(_run(engine, name, case, minutes))
             except RuntimeError as error:
                 if engine == "lancemem":
-                    raise  # there is nothing to compare with
+                    raise  # without its first engine a case has no comparison
                 failed[engine] = str(error)
     ours = _cost(name, found["lancemem"])
     lines = []
@@ -94,7 +94,7 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
 
 
 def _cost(name: str, runs: list[dict[str, Any]]) -> float:
-    """Seconds of an SSTable, the median of the rounds."""
+    """Seconds of a run, the median of the rounds."""
     return statistics.median(_seconds(name, run) for run in runs)
 
 
@@ -139,7 +139,7 @@ def _run(engine: str, name: str, case: Case, minutes: int) -> dict[str, Any]:
 
 
 def _reason(errors: str) -> str:
-    """Find the line that says why, without folders."""
+    """Find the line with the reason, without folders."""
     lines = [line.strip() for line in errors.splitlines() if "Error" in line or "Exception" in line]
     last = lines[-1] if lines else "no error was printed"
     return last.replace("|", "/").replace(str(Path.cwd()), ".")[:160]

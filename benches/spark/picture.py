@@ -2,7 +2,7 @@
 
     python -m benches.spark.picture
 
-Owns: docs/images/spark.png, and what it reads of the page. Does not own: the numbers.
+Owns: docs/images/spark.png, and the lines of the page that it reads. Does not own: the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benches.write.picture import COLOURS, GROUND, INK, style
 
 RESULTS = Path(__file__).parents[1] / "RESULTS-spark.md"
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "spark.png"
-# By the first words of a line: what the bar is called, and its goal in per cent.
+# By the first words of a line: the label of the bar, and its goal in per cent.
 SHARES = {
     "`upsert`": ("upsert", 50),
     '`format("lancemem")`': ("format write", 60),

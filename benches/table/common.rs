@@ -1,7 +1,7 @@
-//! What the benches of a table share.
+//! Common parts of the benches of a table.
 //!
 //! Owns: a table of one shard with the key `id`, its job, and the median.
-//! Does not own: rows, or what is timed.
+//! Does not own: rows, or the timed parts.
 
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 
@@ -24,7 +24,7 @@ pub async fn job_of(table: &Arc<Table>) -> Arc<Job> {
     table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap()
 }
 
-/// The time in the middle.
+/// The median time.
 pub fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]

@@ -65,7 +65,7 @@ const SHAPES: [Shape; 4] = [
     Shape { name: "one-row puts", text_key: false, value_bytes: 100, rows: 8_000, batch_rows: 1 },
 ];
 
-/// What is timed, in the order of a round.
+/// The timed sides, in the order of a round.
 const ARMS: [&str; 4] = ["lancemem flush", "lance write", "lance write, synced", "lance close"];
 
 /// Compares the chosen shapes.
@@ -88,7 +88,7 @@ async fn compare(shape: &Shape, arm: Option<&str>) {
     let payload: usize = batches.iter().map(payload_bytes).sum();
     let mut seconds = ARMS.map(|_| Vec::new());
     for run in 0..=RUNS {
-        // Another one begins each round, so that nobody always follows the same neighbour.
+        // Each round begins with another side, so that no side always follows the same one.
         for turn in 0..ARMS.len() {
             let place = (run + turn) % ARMS.len();
             if arm.is_some_and(|arm| !ARMS[place].contains(arm)) {
@@ -107,7 +107,7 @@ async fn compare(shape: &Shape, arm: Option<&str>) {
                 seconds[place].push(time);
             }
             drop(folder);
-            // Memory is given back and the disk is quiet before the next turn.
+            // Memory is freed and the disk is idle before the next turn.
             wait_ms(200).await;
         }
     }
@@ -271,7 +271,7 @@ fn sync_tree(folder: &Path) {
     File::open(folder).unwrap().sync_all().unwrap();
 }
 
-#[expect(clippy::disallowed_methods, reason = "logs become quiet while nobody looks")]
+#[expect(clippy::disallowed_methods, reason = "the log is appended in the background")]
 async fn wait_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }

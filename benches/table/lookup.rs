@@ -1,7 +1,7 @@
-//! Time of lookups by key: one and many keys, on a pinned cut and through `Table::get`.
+//! Time of lookups by key: one and many keys, on a snapshot and through `Table::get`.
 //!
 //! Owns: a base of 1,000,000 rows of a key + 100 bytes with a B-tree on the key, five flushed
-//! runs of 20,000 newer rows each above it, warm; and the key index of a MemTable of 100,000
+//! SSTables of 20,000 newer rows each above it, warm; and the key index of a MemTable of 100,000
 //! rows.
 //! Does not own: peers (`read`).
 //!
@@ -102,7 +102,7 @@ where
 }
 
 fn print(kind: Kind, what: &str, mut times: Vec<f64>) {
-    // The first calls read what the later ones have in memory.
+    // The first calls fill the cache.
     times.drain(..times.len() / 10);
     times.sort_by(f64::total_cmp);
     let at = |share: usize| times[times.len() * share / 100];
@@ -181,7 +181,7 @@ fn keys(kind: Kind, numbers: impl IntoIterator<Item = i64>) -> RecordBatch {
     RecordBatch::try_new(id, vec![key_column(kind, numbers)]).unwrap()
 }
 
-/// Numbers in an order that no cache foresees, the same in each run.
+/// Numbers in an order that no prefetcher predicts, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {

@@ -1,8 +1,8 @@
 //! The benches of a whole table, in one program: each links Lance, which takes a minute a program.
 //!
 //! Owns: which of them runs.
-//! Does not own: what they measure (a module each; `common` is what they share), or the benches of the
-//! core (`put`, `object_store`).
+//! Does not own: the measurements (a module each; `common` has their common parts), or the benches
+//! of the core (`put`, `object_store`).
 //!
 //! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`
 

@@ -1,5 +1,5 @@
-//! The record index of a base table: built, asked for many keys and for few, beside a lookup
-//! without it.
+//! The record index of a base table: built, then looked up for many keys and for few, beside a
+//! lookup without it.
 //!
 //! Owns: the table, the steps and their figures.
 //! Does not own: peers in other languages (`benches/read`).

@@ -20,13 +20,13 @@ use super::common::{created, job_of, median};
 const RUNS: usize = 7;
 const PUT_ROWS: i64 = 100_000;
 
-/// What lies above the base.
+/// The newer rows above the base.
 #[derive(Clone, Copy)]
 struct Above {
     label: &'static str,
-    /// Flushed runs; none where the rows stay in memory.
+    /// Flushed SSTables; 0 where the rows stay in memory.
     runs: i64,
-    /// Every how many keys one is newer, in all runs together.
+    /// One key of this many is newer, in all SSTables together.
     every: i64,
     /// Whether the newer rows are tombstones.
     deletes: bool,
@@ -70,7 +70,7 @@ async fn compare(rows: i64, text_key: bool, above: Above) {
     for (label, read) in [("all", Read::All), ("key", Read::Key), ("count", Read::Count)] {
         let mut times = [Vec::new(), Vec::new(), Vec::new()];
         for run in 0..=RUNS {
-            // A table opened anew has the files in the page cache and nothing of its own.
+            // A newly opened table has the files in the page cache and an empty cache of its own.
             let fresh = Table::open(uri).await.unwrap();
             warm(&fresh).await;
             let turn = [
@@ -92,8 +92,8 @@ async fn compare(rows: i64, text_key: bool, above: Above) {
     }
 }
 
-/// Lance's own scan of the base, whatever lies above it. A count reads the key, as a program has
-/// to that asks Lance how many rows have one.
+/// Lance's own scan of the base, without the newer rows. A count reads the key, as a count by Lance
+/// of the rows with a key does.
 async fn plain(table: &Table, read: Read) -> f64 {
     let base = table.latest_base().await.unwrap();
     let started = Instant::now();
@@ -124,14 +124,14 @@ async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<dyn LiveJob>]) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// Opens the runs and reads their keys, as any earlier read has.
+/// Opens the SSTables and reads their keys, as an earlier read would.
 async fn warm(table: &Arc<Table>) {
     let none = Some("id IS NULL".into());
     let options = ScanOptions { filter: none, ..ScanOptions::default() };
     assert_eq!(table.scan(options, Vec::new()).count_rows().await.unwrap(), 0);
 }
 
-/// A table of `rows` base rows and what `above` says; the job where its rows are in memory.
+/// A table of `rows` base rows and the newer rows of `above`; the job where these are in memory.
 async fn table(
     uri: &str,
     rows: i64,

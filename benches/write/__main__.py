@@ -1,4 +1,4 @@
-"""`python -m benches.write`: run the benches, print and write what they found.
+"""`python -m benches.write`: run the benches, print and write their results.
 
 Owns: the command line. Does not own: the benches (`cases`) or the files (`report`, `picture`).
 """

@@ -1,4 +1,4 @@
-"""What runs in a process of its own: durable puts, and the two halves of a replay.
+"""Programs of child processes: durable puts, and the two halves of a replay.
 
 Owns: the roles, each a function from options to the numbers that it prints as its last line.
 Does not own: how often they run, or against what (`cases`).
@@ -72,7 +72,7 @@ def durable_pylance(folder: Path, puts: int, batch: int, interval: int | None) -
 
 
 def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict[str, float]:
-    """Put durably, in turn with the same calls by hand, ten by ten: the disk's mood is shared."""
+    """Put durably, in turn with the same calls by hand, ten by ten: both see the same disk load."""
     from benches.write.peers.lancemem_job import LancememPeer  # noqa: PLC0415 - as above
 
     peer = LancememPeer(folder, "int64", durable=True, fsync=True)
@@ -182,7 +182,7 @@ def _leave(put: Callable[[Any], object], entries: int, batch: int) -> dict[str, 
 
 
 def reopen_lancemem(folder: Path, limits: dict[str, int], *, fsync: bool) -> dict[str, float]:
-    """Start a job on what is left, and count what it holds."""
+    """Start a job on the state that is left, and count its rows."""
     import lancemem  # noqa: PLC0415 - as above
 
     table = lancemem.open_table(str(folder / "lancemem.lance"))
@@ -198,7 +198,7 @@ def reopen_lancemem(folder: Path, limits: dict[str, int], *, fsync: bool) -> dic
 
 
 def reopen_pylance(folder: Path, limits: dict[str, int]) -> dict[str, float]:
-    """Open a writer on what is left, and count what it holds."""
+    """Open a writer on the state that is left, and count its rows."""
     import lance  # noqa: PLC0415 - as above
 
     from benches.write.peers.pylance_writer import SHARD  # noqa: PLC0415 - as above
@@ -229,7 +229,7 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Run a role and leave without closing what it holds: a close would be work of its own."""
+    """Run a role and exit without closing its jobs: a close would add work."""
     options = json.loads(sys.argv[2])
     folder = Path(options.pop("folder"))
     _say(ROLES[sys.argv[1]](folder, **options))

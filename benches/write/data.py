@@ -1,10 +1,10 @@
 """The rows that both sides of a bench write.
 
 Owns: keys of three kinds in three orders, payloads, and batches that share no memory.
-Does not own: how a peer takes them.
+Does not own: the conversion for a peer.
 
-Batches are copies, not slices: an engine that keeps what it is given, or counts its memory,
-must not be charged for the table that a slice would hold.
+Batches are copies, not slices: an engine that keeps its input, or counts its memory, must not be
+charged for the whole table behind a slice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEY_KINDS: tuple[KeyKind, ...] = ("int64", "utf8 uuid", "composite")
 ORDERS: tuple[Order, ...] = ("sequential", "random", "updates")
 
 PAYLOAD_BYTES = 100
-# Of `updates`: how often a key comes on average.
+# How often a key comes on average in `updates`.
 REPEATS = 10
 
 _PK = b"lance-schema:unenforced-primary-key"
@@ -79,7 +79,7 @@ def rows_of(kind: KeyKind, order: Order, rows: int) -> pa.Table:
 
 
 def batches_of(kind: KeyKind, order: Order, rows: int, batch: int) -> list[pa.RecordBatch]:
-    """Cut the rows into batches that own their memory."""
+    """Divide the rows into batches that own their memory."""
     [whole] = rows_of(kind, order, rows).combine_chunks().to_batches()
     return [
         whole.take(pa.array(np.arange(start, min(start + batch, rows))))

@@ -24,7 +24,7 @@ LONGEST = 120
 
 
 def build_shim(folder: Path) -> Path | None:
-    """Compile the shim, or say that calls will not be counted."""
+    """Compile the shim, or print that calls will not be counted."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         print("no C compiler, or not Linux: fsync is not counted")
@@ -36,7 +36,7 @@ def build_shim(folder: Path) -> Path | None:
 
 
 def run_child(folder: Path, role: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Run one role of `children` in a process of its own; returns what it printed last."""
+    """Run one role of `children` in its own process; return its last line of output."""
     environment = dict(os.environ)
     shim = folder.parent / "fsync_count.so"
     if not shim.exists():

@@ -1,4 +1,4 @@
-"""What a result depends on beside the code.
+"""The environment of a result.
 
 Owns: the facts of machine, commit and versions that the report names. Names no host and no path.
 Does not own: the report.
@@ -36,7 +36,7 @@ def machine(folder: Path) -> dict[str, str]:
 
 
 def measured(facts: dict[str, str]) -> list[str]:
-    """Say what was measured, when and where: the lines of a page below its words."""
+    """Return commit, time and machine: the lines of a page below its text."""
     return [f"Commit {commit()}, {now()}, load of the machine {load()}.", "", *table(facts)]
 
 
@@ -47,12 +47,12 @@ def table(facts: dict[str, str]) -> list[str]:
 
 
 def now() -> str:
-    """Say when this is, to the minute."""
+    """Return the time, to the minute."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def load() -> str:
-    """Say how busy the machine is, in runnable threads of the last minute."""
+    """Return the load of the machine, in runnable threads of the last minute."""
     return f"{os.getloadavg()[0]:.1f}"
 
 
@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Name the commit, and say if the tree differs from it where it matters."""
+    """Return the commit, and whether the tree differs from it in the sources."""
     head = _git("rev-parse", "--short=12", "HEAD") or "unknown"
     changed = _git(
         "status", "--porcelain", "--untracked-files=no", "--", "rust", "Cargo.toml", "Cargo.lock"
@@ -80,7 +80,7 @@ def commit() -> str:
 
 
 def _module_is_older() -> bool:
-    """Whether what is measured was built before the newest Rust source was written."""
+    """Whether the module was built before the newest Rust source was written."""
     module = lancemem._lancemem.__file__  # noqa: SLF001 - the file is asked for, nothing in it
     sources = Path(__file__).parents[2].glob("rust/*/src/**/*.rs")
     newest = max((source.stat().st_mtime for source in sources), default=0.0)

@@ -1,6 +1,6 @@
 """One picture: how many times as fast as each peer, by batch size.
 
-Owns: docs/images/write.png, on a ground of its own so that it reads on white and on dark pages.
+Owns: docs/images/write.png, with its own background so that it is readable on light and dark pages.
 Does not own: the numbers.
 """
 
@@ -25,7 +25,7 @@ STYLES = {"sequential": ("-", "o"), "random": ("--", "s"), "updates": (":", "^")
 
 
 def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
-    """Draw what the picture shows, if it was measured."""
+    """Draw the picture, if its figures were measured."""
     puts, others = found.get("put", []), found.get("key-value", [])
     if not puts:
         return False
@@ -85,7 +85,7 @@ def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as 
 
 
 def _draw_peers(axes: Any, others: list[Comparison]) -> None:  # noqa: ANN401 - as above
-    """Ratios against the key-value engines; each comes of an SSTable of its own with lancemem."""
+    """Ratios against the key-value engines; each comes from a separate run with lancemem."""
     style(axes, "key-value engines, batch 1,000")
     names = [f"{line.peer}\n{line.facts['order']}" for line in others]
     found = [line.interval() for line in others]

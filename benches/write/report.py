@@ -1,7 +1,7 @@
 """The tables: on the screen, in a file that later runs add to, and in Markdown.
 
 Owns: `results.json` beside the tables and the Markdown made of it. A bench that was not run again
-keeps its numbers, with the commit and date of their run. Does not own: the numbers' meaning.
+keeps its numbers, with the commit and date of their run. Does not own: the meaning of the numbers.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _side(values: list[float]) -> str:
 
 
 def _table(found: list[Comparison]) -> list[str]:
-    """Make the lines of a table; headings come from the first line, which all others share."""
+    """Make the lines of a table; all lines share the headings of the first."""
     first = found[0]
     more = [heading for heading, _, _ in first.notes]
     quotient = "peer / lancemem" if first.inverse else "lancemem / peer"

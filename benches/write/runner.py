@@ -1,7 +1,7 @@
 """The interleaved run of two or more sides.
 
 Owns: the alternation, folders that live for one sample, the time limit of a case, progress.
-Does not own: what a sample does, or what the numbers mean.
+Does not own: the work of a sample, or the meaning of the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Side: TypeAlias = Callable[[Path], Sample]
 
 @dataclass
 class Settings:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     folder: Path
     pairs: int = 7

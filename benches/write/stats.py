@@ -1,4 +1,4 @@
-"""What pairs of measurements say.
+"""Statistics of pairs of measurements.
 
 Owns: median, range, the ratio with its 95 % interval, and the verdict on a goal.
 Does not own: how anything is measured, or how it is printed.
@@ -23,7 +23,7 @@ class Goal:
     at_least: bool = True
 
     def text(self) -> str:
-        """Say the goal as the tables do."""
+        """Return the goal in the form of the tables."""
         return f"{'at least' if self.at_least else 'at most'} {self.bound:g}x"
 
     def judge(self, low: float, high: float) -> Verdict:
@@ -60,11 +60,11 @@ class Comparison:
     ours: list[float]
     theirs: list[float]
     goal: Goal | None = None
-    # Of latencies the peer's is divided by ours, where the goal says "lower".
+    # For latencies ("lower" is the goal) the ratio is the peer's divided by lancemem's.
     inverse: bool = False
-    # More columns, as (heading, ours, theirs).
+    # More columns, as (heading, lancemem, peer).
     notes: list[tuple[str, str, str]] = field(default_factory=list)
-    # What a picture needs: batch size, key kind and so on.
+    # Properties for a picture: batch size, key kind and so on.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def ratios(self) -> list[float]:
@@ -81,7 +81,7 @@ class Comparison:
         return float(np.median(ratios)), float(low), float(high)
 
     def verdict(self) -> Verdict:
-        """Say whether the goal is met."""
+        """Return whether the goal is met."""
         if self.goal is None:
             return "no goal"
         _, low, high = self.interval()

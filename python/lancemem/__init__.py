@@ -1,9 +1,9 @@
 """Fast upserts and consistent reads on Lance tables.
 
-Owns the names that people import. Everything is implemented in the extension module, whose stub
+Owns the public names of the package. Everything is implemented in the extension module, whose stub
 `_lancemem.pyi` is the reference. Does not own Spark, PyTorch or pyarrow's datasets: see
-`lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package
-starts no thread and loads neither pandas nor pyarrow.
+`lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package starts no thread
+and loads neither pandas nor pyarrow.
 """
 
 from lancemem._lancemem import (

@@ -1,8 +1,8 @@
 """The command line: `python -m lancemem COMMAND URI`, for logs, maintenance and indexes.
 
-Owns arguments, plain text and the loop of `maintain`. Does not own what they do: see `Table`.
-Exit codes: 0, nothing is damaged, the work is done or maintenance was stopped; 1, damage was found;
-2, the call failed, or maintenance met an error that needs a person.
+Owns arguments, plain text and the loop of `maintain`. Does not own what the commands do: see
+`Table`. Exit code 0: nothing is damaged, the work is done, or maintenance was stopped. Exit code 1:
+damage was found. Exit code 2: the call failed, or maintenance met an error that needs a person.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INDEXING = ("verify-record-index", "create-record-index", "drop-record-index")
 
 
 class _Stopped(BaseException):
-    """Somebody asked the process to end. What it does is cancelled; nothing is half done."""
+    """SIGTERM arrived. The running call is cancelled; it leaves nothing half done."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         if isinstance(error, lancemem.CorruptionError) and options.command in VERIFICATIONS:
             return DAMAGED
-    except Exception:  # noqa: BLE001 - the code says so, and the trace is printed
-        # Whoever acts on the code of damage must not take a defect for one.
+    except Exception:  # noqa: BLE001 - the exit code reports it, and the trace is printed
+        # A script that acts on the exit code of damage must not mistake a defect for damage.
         traceback.print_exc()
     return FAILED
 
@@ -82,12 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     wal = commands.add_parser("verify-wal", help="look for damage in the logs; writes nothing")
     wal.add_argument("uri", help="the table")
-    wal.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    wal.add_argument("--shard", type=_shard, help="ordinal or id; default: every shard")
     sstables = commands.add_parser(
         "verify-sstables", help="compare flushed SSTables with their checksums; writes nothing"
     )
     sstables.add_argument("uri", help="the table")
-    sstables.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    sstables.add_argument("--shard", type=_shard, help="ordinal or id; default: every shard")
     truncate = commands.add_parser(
         "truncate-wal", help="drop the end of a damaged log; copies are kept"
     )
@@ -103,10 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     relist = commands.add_parser(
         "relist-sstables",
-        help="list SSTables again that a restore or a copy of the base lost",
+        help="list SSTables again that a restore or a copy of the base table lost",
     )
     relist.add_argument("uri", help="the table")
-    relist.add_argument("--shard", type=_shard, help="ordinal or id; every shard without it")
+    relist.add_argument("--shard", type=_shard, help="ordinal or id; default: every shard")
     abandon = commands.add_parser(
         "abandon-generations", help="give up the rows of a shard's missing generations"
     )
@@ -125,15 +125,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify_index.add_argument("uri", help="the table")
     create_index = commands.add_parser(
-        "create-record-index", help="create the record index; one that exists is made anew"
+        "create-record-index", help="create the record index; an existing index is replaced"
     )
     create_index.add_argument("uri", help="the table")
     drop_index = commands.add_parser("drop-record-index", help="drop the record index")
     drop_index.add_argument("uri", help="the table")
-    vectors = commands.add_parser("deletion-vectors", help="switch the mode, or look up now")
+    vectors = commands.add_parser(
+        "deletion-vectors",
+        help="turn deletion-vector mode on or off, or write missing deletion vectors now",
+    )
     vectors.add_argument("what", choices=["on", "off", "write"])
     vectors.add_argument("uri", help="the table")
-    maintain = commands.add_parser("maintain", help="compact and collect, again and again")
+    maintain = commands.add_parser(
+        "maintain", help="compact the table and collect its garbage, in a loop"
+    )
     maintain.add_argument("uri", help="the table")
     maintain.add_argument(
         "--interval",
@@ -154,10 +159,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         type=_seconds,
         default=3600.0,
-        help="seconds for which garbage must have been of no use (default 3600)",
+        help="seconds for which garbage must have been unneeded (default 3600)",
     )
     maintain.add_argument(
-        "--update-indexes", action="store_true", help="let the table's indexes take up new rows"
+        "--update-indexes", action="store_true", help="add new rows to the table's own indexes"
     )
     return parser
 
@@ -165,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 def _interval(text: str) -> float:
     seconds = _seconds(text)
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        message = f"{text} is not a number of seconds that can be waited for"
+        message = f"expected seconds, above 0 and at most {threading.TIMEOUT_MAX:g}, got {text!r}"
         raise argparse.ArgumentTypeError(message)
     return seconds
 
@@ -176,21 +181,23 @@ def _seconds(text: str) -> float:
     except (ValueError, OverflowError):
         seconds = -1.0
     if seconds < 0:
-        message = f"{text} is not a number of seconds"
+        message = f"expected seconds, 0 or more, got {text!r}"
         raise argparse.ArgumentTypeError(message)
     return seconds
 
 
 def _count(text: str) -> int:
     if not _is_number(text) or int(text) >= 2**64:
-        message = f"{text} is not a number from 0 on"
+        message = f"expected an integer from 0 to 2^64 - 1, got {text!r}"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
 
 def _rate(text: str) -> int:
     if not _is_number(text) or not 0 < int(text) < 2**64:
-        message = f"{text} is not a number from 1 on; without the option there is no limit"
+        message = (
+            f"expected bytes per second, at least 1, got {text!r}; omit the option for no limit"
+        )
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -217,7 +224,7 @@ def _verify_sstables(table: lancemem.Table, shard: int | str | None) -> int:
     reports = table.admin.verify_sstables(shard)
     damaged = [report for report in reports if report.damage]
     for report in damaged:
-        name = f"run {report.path}: " if report.path else ""
+        name = f"SSTable {report.path}: " if report.path else ""
         _say(f"shard {report.shard_id}: {name}{each}" for each in report.damage)
     unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
@@ -292,7 +299,7 @@ def _index(table: lancemem.Table, command: str) -> int:
     verifies = command == "verify-record-index"
     report = table.admin.verify_record_index() if verifies else table.create_record_index()
     if verifies and not (report.num_runs or report.num_stale_runs or report.damage):
-        _say(["the table has no record index; create-record-index makes one"])
+        _say(["the table has no record index; create-record-index creates one"])
         return 0
     told = (
         f"{report.num_runs} runs, {report.num_entries} entries, {report.bytes} bytes; "
@@ -319,7 +326,7 @@ def _looked_up(done: lancemem.DeletionVectorResult) -> str:
 
 
 def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
-    """Run rounds until a signal, or one. A passing fault waits for the next round."""
+    """Run rounds until a signal, or one round. A retryable error waits for the next round."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         if not options.once:
@@ -376,7 +383,8 @@ def _say(lines: Iterable[str]) -> None:
 
 
 def _program() -> int:
-    # Nothing that cannot be said may change the code: neither a stream that is closed nor a letter.
+    # Output that cannot be written must not change the exit code: a closed stream, or a character
+    # that the encoding lacks.
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -385,7 +393,7 @@ def _program() -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        # Python writes what is left when it ends, and would fail once more, with a code of its own.
+        # Python flushes the rest at exit: it would fail again, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code

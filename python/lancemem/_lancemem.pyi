@@ -795,20 +795,20 @@ class Table:
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
-        What follows the move, such as the rewrite of mostly dead fragments, has commits of its own,
+        Steps after the move, such as the rewrite of mostly dead fragments, have their own commits,
         which change no row.
 
         Args:
             mode: "link" makes the data file of an SSTable a base fragment as it is. "rewrite"
-                writes its live rows into a new file, with those of other SSTables. "auto" decides
-                for each SSTable.
+                writes its live rows into a new file, with live rows of other SSTables. "auto"
+                decides for each SSTable.
             dry_run: Decide, and write nothing. Default: False.
             update_indexes: Add the new rows to the table's own indexes. Default: False.
             max_dead_share: Lance rewrites base fragments in which more than this share of the rows
                 is dead. With "auto" an SSTable with a larger share is rewritten when it is moved.
                 Default: 0.5.
-            bytes_per_second: Limit on what is read of the base table and of the SSTables, and on
-                what is written. Default: no limit.
+            bytes_per_second: Limit on the bytes that are read of the base table and of the
+                SSTables, and written. Default: no limit.
 
         Returns:
             A report that lists, for each SSTable, what became of it and why.
@@ -1445,7 +1445,7 @@ class BulkWriter:
         """Write the remaining rows.
 
         Returns:
-            All staged SSTables, those of a shard in row order.
+            All staged SSTables; SSTables of one shard are in row order.
 
         Raises:
             LancememError: No row is lost. Call it again.

@@ -1,8 +1,7 @@
 """A table or a snapshot as a `pyarrow.dataset.Dataset`, for engines that read those.
 
-Owns what such an engine asks for: columns and conditions go into lancemem's scan, batches come back
-as a stream. Does not own the scan. Loaded by `Table.to_dataset`, because pyarrow is not loaded by
-`import lancemem`.
+Owns the pushdown: columns and conditions go into lancemem's scan, batches come back as a stream.
+Does not own the scan. Loaded by `Table.to_dataset`: `import lancemem` does not load pyarrow.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
     """Rows of a table for DuckDB, polars and pyarrow. Made by `Table.to_dataset`.
 
     Every scanner reads a new snapshot; over a `Snapshot` all read that one. It has no fragments and
-    its rows have no order. `batch_size` is the most rows of a batch; pyarrow's other options go to
+    its rows have no order. `batch_size` limits the rows of a batch; pyarrow's other options go to
     its scanner.
     """
 
@@ -52,7 +51,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
         condition: pds.Expression | None = None,
     ) -> None:
         """Wrap `source`; `consistency` and `jobs` are a table's, `condition` is for all reads."""
-        # What reads datasets below Python, as Lance's and pyarrow's own code does, finds this.
+        # C++ and Rust code that reads a dataset, as pyarrow's and Lance's does, reads this one.
         super().__init__(source.schema, [_unreadable(source.schema)])
         self._source = source
         self._options: dict[str, Any] = {}
@@ -73,7 +72,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
         filter: Filter = None,  # noqa: A002
         **options: object,
     ) -> pds.Scanner:
-        """Begin a read and return its scanner, which is read once.
+        """Begin a read and return its scanner, which can be read once.
 
         `columns` are names, or expressions by name; `filter` is an expression or SQL. Names and
         condition are pushed into lancemem's scan. A condition that Substrait cannot carry is
@@ -157,7 +156,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
         return pa.RecordBatchReader.from_stream(stream)
 
     def _names(self, columns: list[str]) -> list[str]:
-        """Each column once. Rows without a column lose their number in Arrow's C stream."""
+        """List each column once. Rows without a column lose their number in Arrow's C stream."""
         return list(dict.fromkeys(columns)) or self.schema.names[:1]
 
     def _and(self, condition: Filter) -> Filter:
@@ -168,10 +167,10 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
             raise InvalidInputError(message)
         return self._condition & condition
 
-    # --- what there is not: pyarrow's methods would reach for a dataset of its own ---
+    # --- refused: pyarrow's own methods would read its C++ dataset, which has no rows ---
 
     def get_fragments(self, filter: object = None) -> NoReturn:  # noqa: A002, ARG002
-        """Refuse: a row may lie in several places, so parts of a table cannot be read alone."""
+        """Refuse: a key may have rows in several sources, so no part can be read alone."""
         raise _none("fragments", "scanner()")
 
     def _get_fragments(self, filter: object) -> NoReturn:  # noqa: A002
@@ -183,7 +182,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
         raise _none("children", "scanner()")
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: jobs and pinned cuts stay in their process."""
+        """Refuse: jobs and snapshots stay in their process."""
         raise TypeError(
             "a dataset over a lancemem table is not pickled; open the table where it is read"
         )
@@ -215,10 +214,10 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
 
 
 def _unreadable(schema: pa.Schema) -> pds.Dataset:
-    """Make a dataset of a file that is not there, whose name says what to read instead.
+    """Make a dataset of a missing file, whose name is the hint that its error shows.
 
-    A file system in Python could say more, but pyarrow's scanner holds Python's lock while its
-    threads open files, and would wait for ever.
+    A file system in Python could raise a better error. But pyarrow's scanner holds the GIL while
+    its threads open files: a deadlock.
     """
     format_ = pds.IpcFileFormat()
     file = format_.make_fragment(_INSTEAD, pyarrow.fs.LocalFileSystem())
@@ -226,7 +225,7 @@ def _unreadable(schema: pa.Schema) -> pds.Dataset:
 
 
 def _in_batches(reader: pa.RecordBatchReader, options: dict[str, object]) -> pa.RecordBatchReader:
-    """Cut batches that are too large; pyarrow passes those of a reader on as they are."""
+    """Split batches that are too large; pyarrow passes the batches of a reader on as they are."""
     given = options.get("batch_size")
     if not isinstance(given, SupportsIndex):
         return reader

@@ -24,10 +24,10 @@ __all__ = ["ScanDataset", "to_tensors"]
 
 
 def to_tensors(batch: pa.RecordBatch) -> dict[str, Any]:
-    """Return a tensor for each column of numbers or of vectors, a list for every other one.
+    """Return a tensor for each column of numbers or of vectors, a list for every other column.
 
-    A null in a column of floating-point numbers is NaN; in one of integers or booleans, or in a
-    vector, it raises `InvalidInputError`.
+    A null in a column of floating-point numbers becomes NaN. A null in a column of integers or
+    booleans, or in a vector, raises `InvalidInputError`.
     """
     return {
         name: _values(name, column)
@@ -56,11 +56,11 @@ def _values(name: str, column: pa.Array) -> Any:  # noqa: ANN401 - a tensor or a
 class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
     """A scan of a table as an iterable dataset; each item is a batch.
 
-    Use `DataLoader(dataset, batch_size=None)`. An iteration reads a snapshot of its own. With
-    several workers the shards are divided among them: worker i of n gives the rows of the shards
-    whose ordinal is i modulo n, so every key comes once, from one worker. All workers read the
-    whole table; in a table with fewer shards than workers some give nothing, and in one without a
-    sharding column the first gives everything. Each worker opens the table in its own process.
+    Use `DataLoader(dataset, batch_size=None)`. Each iteration reads its own snapshot. Several
+    workers divide the shards: worker i of n yields the rows of the shards whose ordinal is i modulo
+    n, so each key comes once, from one worker. All workers read the whole table. Where the table
+    has fewer shards than workers, some workers yield nothing. Without a sharding column the first
+    worker yields everything. Each worker opens the table in its own process.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments of a scan and two more
@@ -74,9 +74,9 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         transform: Callable[[pa.RecordBatch], Any] = to_tensors,
         storage_options: dict[str, str] | None = None,
     ) -> None:
-        """Describe the read; `transform` makes an item of a batch of `batch_size` rows or less.
+        """Describe the read; `transform` makes an item of a batch of at most `batch_size` rows.
 
-        `storage_options` are those of `open_table`, for workers, which open the table themselves.
+        `storage_options` are as in `open_table`: each worker opens the table with them.
         """
         super().__init__()
         if batch_size < 1:
@@ -91,7 +91,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         self._opened = None if isinstance(table, str) else (os.getpid(), table)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the open table behind: it belongs to this process."""
+        """Leave the open table out of the pickle: it belongs to this process."""
         return {**self.__dict__, "_opened": None}
 
     def __iter__(self) -> Iterator[Any]:
@@ -132,7 +132,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
 
 
 def _of_size(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Cut and join batches so that all but the last have `size` rows."""
+    """Split and join batches so that all but the last have `size` rows."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -1,6 +1,6 @@
-"""`make chaos`: rounds one after the other, each in a process of its own.
+"""`make chaos`: rounds in sequence, each in its own process.
 
-Owns: the command line, and `clock.c`, which sets the clocks of processes off. Does not own: a round
+Owns: the command line, and `clock.c`, which shifts the clocks of processes. Does not own: a round
 (`rounds`).
 """
 
@@ -20,14 +20,14 @@ SECONDS = 12.0
 QUIET = "ignore:lance is not fork-safe"
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
-# However the tests call this package.
+# The name of this package, however the tests import it.
 PROGRAM = "tests.chaos"
-# A round, its last look and the processes that end late.
+# A round, its final check and the processes that end late.
 ROUND_TIMEOUT_SECONDS = 900
 
 
 def compiled_clock(folder: Path) -> Path:
-    """Compile the library that sets a process's clock off."""
+    """Compile the library that shifts a process's clock."""
     library = folder / "clock.so"
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -63,7 +63,7 @@ def _one(seed: str, seconds: str, folder: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run rounds and give the number of those that found a fault."""
+    """Run rounds and return the number of rounds that found a fault."""
     if arguments[:1] == ["--one"]:
         return _one(*arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)

@@ -1,7 +1,7 @@
 /* A process whose wall clock is off by `chaos_clock_offset_seconds`, loaded with LD_PRELOAD.
  *
- * Owns: CLOCK_REALTIME as programs ask for it. Does not own: the monotonic clock, and the times that
- * the kernel gives to files: those stay right, as those of an object store would. */
+ * Owns: CLOCK_REALTIME as programs read it. Does not own: the monotonic clock, and the times that
+ * the kernel gives to files: they stay right, as the times of an object store would. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/time.h>

@@ -1,4 +1,4 @@
-"""The last look at a round's table, when every process has ended.
+"""The final check of a round's table, when every process has ended.
 
 Owns: that accelerators, a flush, a compaction and a collection change no row, that pylance reads
 the same rows, and that a version from before a compaction is refused. Does not own: the reads
@@ -27,10 +27,10 @@ ACCELERATORS = (
 
 
 class Ending(Reader):
-    """Looks at the table in every state that leads to the base table alone."""
+    """Checks the table in every state on the way to the base table alone."""
 
     def run(self) -> None:
-        """Look, and write what was found to the log."""
+        """Check, and write the faults to the log."""
         rows = self.look("at the end")
         self.check()
         bare = self.without_accelerators()
@@ -75,7 +75,7 @@ class Ending(Reader):
                 fault("the record index is damaged", damage=damage)
 
     def without_accelerators(self) -> lancemem.Table:
-        """Copy the table without what only makes reads faster."""
+        """Copy the table without its accelerators."""
         copy = self.told.folder / "bare.lance"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.told.uri, copy)
@@ -85,7 +85,7 @@ class Ending(Reader):
         return lancemem.open_table(copy)
 
     def behind(self, version: int | None, right: list[Row]) -> None:
-        """Restore the version before a compaction: its rows are refused, or they are all there."""
+        """Restore the version before a compaction: it is refused, or all rows are there."""
         versions = {each["version"] for each in lance.dataset(self.told.uri).versions()}
         if version not in versions:
             return

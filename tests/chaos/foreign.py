@@ -39,16 +39,16 @@ def restore(uri: str, version: int) -> None:
 
 
 class Pylance(Role):
-    """Commits, and knows of each of its rows what a reader may see."""
+    """Commits, and records for each of its rows what a reader may see."""
 
     def prepare(self) -> None:
-        """Undo what a killed life has restored."""
+        """Undo a restore that a killed life has left."""
         self.marker = self.told.folder / "restoring"
         self.rows: list[int] = []
         self.restore_newest()
 
     def step(self) -> None:
-        """Do one task; where it fails, its rows are unknown from then on."""
+        """Do one task; if it fails, the state of its rows is unknown from then on."""
         task = self.chance.choices(list(TASKS), list(TASKS.values()))[0]
         self.rows = []
         try:
@@ -77,7 +77,7 @@ class Pylance(Role):
         return self.chance.sample(found, min(len(found), self.chance.randint(1, most)))
 
     def new_rows(self) -> pa.Table:
-        """Give new rows in the columns of now."""
+        """Return new rows with the present columns."""
         self.rows = self.some(Foreign.NEVER, 30)
         self.set_states(Foreign.APPENDING)
         keys = [self.shape.foreign_key(row) for row in self.rows]
@@ -100,7 +100,7 @@ class Pylance(Role):
         self.set_states(Foreign.THERE)
 
     def change(self) -> str:
-        """Begin to change some rows; give the condition that they meet."""
+        """Begin to change some rows; return the condition that they meet."""
         self.rows = self.some(Foreign.THERE, 6)
         self.set_states(Foreign.CHANGING)
         return " OR ".join(self.shape.condition(row) for row in self.rows)
@@ -135,7 +135,7 @@ class Pylance(Role):
             )
 
     def create_index(self) -> None:
-        """Index a column anew."""
+        """Create the index of a column again."""
         column = self.chance.choice([self.shape.key_columns[0], "n"])
         self.dataset.create_scalar_index(column, "BTREE", replace=True)
 
@@ -152,7 +152,7 @@ class Pylance(Role):
             dataset.tags.create(name, dataset.version)
 
     def columns(self) -> None:
-        """Add a column, or drop one that was added."""
+        """Add a column, or drop an added column."""
         if not self.shape.changes_columns:
             return
         dataset = self.dataset
@@ -176,10 +176,10 @@ class Pylance(Role):
         self.restore_newest()
 
     def restore_newest(self) -> None:
-        """Undo a restore, this life's or that of a life which was killed.
+        """Undo a restore of this life or of a killed one.
 
-        A restore is its own version's transaction. The version below it has every commit that came
-        first, so that version is the one to return to, unless something was committed above.
+        A restore is the transaction of its own version. The version below it has every earlier
+        commit. So that version is restored, unless a later commit exists.
         """
         if not self.marker.exists():
             return
@@ -189,7 +189,7 @@ class Pylance(Role):
         if isinstance(getattr(transaction, "operation", None), lance.LanceOperation.Restore):
             restore(self.told.uri, version - 1)
         else:
-            # Another commit came on top of the old version, which stays.
+            # Another commit follows the restore, so the old version stays.
             self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
             self.set_states(Foreign.UNKNOWN)
         self.marker.unlink()

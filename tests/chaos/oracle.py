@@ -1,7 +1,7 @@
-"""What was begun and acknowledged, in shared memory that no code of lancemem touches.
+"""The operations that were begun and acknowledged, in shared memory outside of lancemem.
 
-Owns: a file that every process of a round maps; a killed process leaves what it had recorded. Does
-not own: what a read may show (`verdict`).
+Owns: a file that every process of a round maps; the records of a killed process stay. Does not own:
+what a read may show (`verdict`).
 
 A group is a few keys of one shard that one writer always writes together. Its operations are
 numbered from 1; each puts the number into every key of the group, or deletes them.
@@ -32,14 +32,14 @@ _FLAGS = 8
 
 
 class Kind(IntEnum):
-    """What an operation does to its group."""
+    """The effect of an operation on its group."""
 
     PUT = 1
     DELETE = 2
 
 
 class Foreign(IntEnum):
-    """What is known of a row that pylance writes."""
+    """The recorded state of a row that pylance writes."""
 
     NEVER = 0
     APPENDING = 1
@@ -79,7 +79,7 @@ class Oracle:
 
     @property
     def is_over(self) -> bool:
-        """Say whether the round has ended."""
+        """Return whether the round has ended."""
         return bool(self._flags[0])
 
     def end(self) -> None:
@@ -96,7 +96,7 @@ class Oracle:
         self._flags[1] += 1
 
     def moment(self) -> Moment:
-        """Copy what is known now."""
+        """Copy the present state."""
         return Moment(
             self.acked.copy(),
             self.begun.copy(),
@@ -106,12 +106,12 @@ class Oracle:
         )
 
     def begin(self, group: int, kind: Kind) -> int:
-        """Record the next operation of a group before it is called, and give its number."""
+        """Record the next operation of a group before it is called, and return its number."""
         number = int(self.begun[group]) + 1
         self.kinds[group][number] = kind
         self.begun[group] = number
         return number
 
     def is_full(self, group: int) -> bool:
-        """Say whether a group has no number left."""
+        """Return whether a group has no number left."""
         return int(self.begun[group]) + 1 >= MAX_OPERATIONS

@@ -1,7 +1,7 @@
 """The readers of a round: scans, lookups and snapshots at every level.
 
-Owns: what is read, and that several reads of one snapshot agree. Does not own: what a read may show
-(`verdict`).
+Owns: the kinds of reads, and that several reads of one snapshot agree. Does not own: what a read
+may show (`verdict`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reader(Role):
         except lancemem.LancememError as error:
             self.met("read", error, READ)
         except (OSError, pa.ArrowException) as error:
-            # A stream that fails in the middle reaches pyarrow as an error of its own.
+            # pyarrow raises its own error for a stream that fails in the middle.
             self.met("read", error, (OSError, pa.ArrowException))
 
     def scan(self, source: lancemem.Table, level: Level, where: str) -> list[Row]:
@@ -84,7 +84,7 @@ class Reader(Role):
         rows = self.shape.read(snapshot.scan().to_table())
         after = self.oracle.moment()
         faults = self.judge.faults(rows, (before, after), level=level, foreign=True, remember=False)
-        self.report("view", level, faults)
+        self.report("snapshot", level, faults)
         if self.chance.random() < 0.5:
             time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
         parts = [snapshot.scan(part=(part, PARTS)).to_table() for part in range(PARTS)]
@@ -102,14 +102,16 @@ class Reader(Role):
         }
         if snapshot.token and self.chance.random() < 0.3:
             again = self.opened().snapshot(token=snapshot.token)
-            agree["a view by its name"] = (self.shape.read(again.scan().to_table()), rows)
+            agree["a snapshot by its token"] = (self.shape.read(again.scan().to_table()), rows)
         for what, (found, right) in agree.items():
             if sorted(found, key=repr) != sorted(right, key=repr):
                 difference = set(map(repr, found)) ^ set(map(repr, right))
-                fault(f"view: {what} differs", level=level, difference=sorted(difference)[:6])
+                fault(f"snapshot: {what} differs", level=level, difference=sorted(difference)[:6])
         if snapshot.count_rows() != len(rows):
-            fault("view: count differs", level=level, count=snapshot.count_rows(), rows=len(rows))
-        self.counts["views"] += 1
+            fault(
+                "snapshot: count differs", level=level, count=snapshot.count_rows(), rows=len(rows)
+            )
+        self.counts["snapshots"] += 1
 
     @staticmethod
     def report(where: str, level: Level, faults: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What every process of a round has: the table, the oracle, its own clock, and a log.
+"""The base of every process of a round: the table, the oracle, its own clock, and a log.
 
 Owns: the loop of a role, which errors it may meet, and its lines in the log. Does not own: what a
 role does (`writing`, `reads`, `upkeep`, `foreign`).
@@ -24,16 +24,16 @@ from .shape import Shape, layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What any call may meet while other processes take shards over and remove old versions.
+# Errors of any call while other processes claim shards and remove old versions.
 PASSING = (lancemem.RetryableError,)
-# A reader whose files a collection without a grace period removed.
+# The error of a reader whose files were removed by a collection without a grace period.
 READ = (lancemem.RetryableError, lancemem.CorruptionError, lancemem.InvalidInputError)
 LONGEST_TEXT = 1_500
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a process is told when it starts."""
+    """The parameters of a process."""
 
     uri: str
     folder: Path
@@ -57,12 +57,12 @@ def say(kind: str, **more: Any) -> None:  # noqa: ANN401 - what JSON can hold
 
 
 def fault(what: str, **more: Any) -> None:  # noqa: ANN401
-    """Record what must never be seen; it fails the round."""
+    """Record a fault, which fails the round."""
     say("fault", what=what, **more)
 
 
 def set_clock(offset_seconds: int) -> None:
-    """Set the wall clock of this process off, where `clock.c` is loaded."""
+    """Shift the wall clock of this process, where `clock.c` is loaded."""
     shift = getattr(ctypes.CDLL(None), "chaos_set_clock_offset", None)
     if shift is not None:
         shift(ctypes.c_longlong(offset_seconds))
@@ -83,10 +83,10 @@ class Role:
         self.layout = layout(self.table, self.shape)
 
     def prepare(self) -> None:
-        """Do what has to be done before the table can be opened."""
+        """Prepare the place before the table can be opened."""
 
     def opened(self) -> lancemem.Table:
-        """Open the table, again while another process's commits make that fail."""
+        """Open the table; repeat it while commits of another process make the open fail."""
         while True:
             try:
                 return lancemem.open_table(self.told.uri)
@@ -107,7 +107,7 @@ class Role:
         raise NotImplementedError
 
     def met(self, what: str, error: Exception, allowed: tuple[type[Exception], ...]) -> None:
-        """Count an error; one that is not allowed here is a fault."""
+        """Count an error; an error that is not allowed here is a fault."""
         kind = f"{what}: {type(error).__name__}"
         self.counts[kind] += 1
         text = str(error)[:LONGEST_TEXT]

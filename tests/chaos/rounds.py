@@ -1,4 +1,4 @@
-"""One round: a table, its processes, who of them is killed and stopped, and what they found.
+"""One round: a table, its processes, their kills and stops, and their findings.
 
 Owns: the processes and their fates. They are forks of this one, which has imported everything and
 has started nothing, so that a life costs milliseconds. Does not own: what they do.
@@ -42,7 +42,7 @@ LONGEST_STOP_SECONDS = 0.4
 END_SECONDS = 60
 FINAL_SECONDS = 240
 DAY = 86_400
-# Clocks that are right, a little off, and off by what no grace period covers.
+# Offsets of clocks: none, a little, and more than any grace period.
 OFFSETS = (0, 0, 0, -2, 3, -3_600, 3_600, 8 * DAY)
 # pylance removes files of unfinished commits after seven days of its own clock.
 PYLANCE_OFFSETS = (0, 0, -2, 3, -3_600, 3_600)
@@ -50,7 +50,7 @@ PYLANCE_OFFSETS = (0, 0, -2, 3, -3_600, 3_600)
 
 @dataclass
 class Outcome:
-    """What came of a round."""
+    """The result of a round."""
 
     seed: str
     shape: shape.Shape
@@ -62,7 +62,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        """Say it in one line, and each fault in one more."""
+        """Return the result in one line, and each fault in one more."""
         verdict = f"{len(self.faults)} faults" if self.faults else "right"
         fates = f"{self.kills} kills, {self.stops} stops"
         lines = [f"seed {self.seed}: {verdict}; {fates}, {self.acknowledged} acks; {self.shape}"]
@@ -73,7 +73,7 @@ class Outcome:
 
 
 class Process:
-    """A fork that does one thing and ends."""
+    """A fork that calls one function and ends."""
 
     def __init__(self, log: Path, what: Callable[[], None]) -> None:
         self.pid = os.fork()
@@ -96,7 +96,7 @@ class Process:
             os._exit(code)
 
     def has_ended(self) -> bool:
-        """Say whether it has ended, and take its code."""
+        """Return whether it has ended, and store its exit code."""
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -109,7 +109,7 @@ class Process:
             os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; kill it and say no where it does not come."""
+        """Wait for its end; kill it and return False where it does not end."""
         deadline = time.monotonic() + seconds
         while not self.has_ended():
             if time.monotonic() > deadline:
@@ -136,7 +136,7 @@ class Round:
         self.running: list[tuple[str, type[Role], int, Process]] = []
 
     def run(self) -> Outcome:
-        """Make the table, let the processes live and die, look at what is left."""
+        """Create the table, run and kill the processes, check the table."""
         made = Process(self.log, lambda: shape.make(self.uri, self.outcome.shape))
         if made.wait(FINAL_SECONDS) and made.code == 0:
             for name, role, count in ROLES:
@@ -188,7 +188,7 @@ class Round:
             self.start(name, role, index)
 
     def end(self) -> None:
-        """Let every process end its step; one that does not is a fault."""
+        """Let every process end its step; a process that does not end is a fault."""
         self.oracle.end()
         for name, _, index, process in self.running:
             if not process.wait(END_SECONDS):
@@ -205,7 +205,7 @@ class Round:
                 self.found({"what": "the last look hangs", "role": role.__name__})
 
     def collect(self) -> None:
-        """Gather what the processes wrote to the log."""
+        """Collect the log lines of the processes."""
         for line in self.log.read_text(errors="replace").splitlines():
             if not line.startswith("{"):
                 continue

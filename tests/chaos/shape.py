@@ -1,6 +1,6 @@
 """The table of a round: its settings, its keys and its rows, all drawn from the seed.
 
-Owns: what a round's table looks like and which keys form a group. Does not own: who writes.
+Owns: the properties of a round's table and which keys form a group. Does not own: the writers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LANCE_OPTIONS: tuple[dict[str, Any] | None, ...] = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What the seed decides of a table.
+    """The properties of a table that the seed decides.
 
     Attributes:
         key: `int`, `text`, `bytes`, or `pair` for a key of two columns.
@@ -158,14 +158,14 @@ def draw(seed: str) -> Shape:
         fsync=chance.random() < 0.3,
         changes_columns=changes_columns,
         cleans_up=chance.random() < 0.5,
-        # The columns of an old version are not what this layer is about.
+        # This layer does not test the columns of old versions.
         restores=not changes_columns and chance.random() < 0.4,
         max_dead_share=chance.choice([0.0, 0.3, 0.5, 1.0]),
     )
 
 
 def make(uri: str, shape: Shape) -> None:
-    """Make the table, by lancemem or by pylance as the shape says."""
+    """Make the table, by lancemem or by pylance according to the shape."""
     column = "k2" if shape.key == "pair" else "k"
     sharding = lancemem.unsharded() if shape.shards == 1 else lancemem.bucket(column, shape.shards)
     if shape.lance_options is None:
@@ -186,7 +186,7 @@ def make(uri: str, shape: Shape) -> None:
 
 
 def text_of(group: int, number: int) -> str:
-    """Give the text that an operation puts into its rows."""
+    """Return the text that an operation puts into its rows."""
     return f"{group}:{number}:" + "x" * ((group * 7 + number) % 60)
 
 

@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parents[2] / "out" / "chaos"
 
 @pytest.fixture(scope="module")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the clock that is off."""
+    """Compile the library that shifts the clock."""
     return compiled_clock(tmp_path_factory.mktemp("clock"))
 
 
@@ -41,7 +41,7 @@ def test_every_read_of_a_table_in_chaos_is_explained(number: int, clock: Path) -
     assert ended.returncode == 0, ended.stdout + ended.stderr[-4_000:]
 
 
-# --- the verdict itself ----------------------------------------------------
+# --- the verdict ----------------------------------------------------
 
 
 class Case:

@@ -23,12 +23,12 @@ TASKS = {
     "reopen": 1,
 }
 LONGEST_PAUSE_SECONDS = 0.03
-# Beyond this a collector notices that its clock is off, and refuses.
+# A collector refuses a larger offset of its clock.
 CLOCK_IS_OFF_SECONDS = 1
 
 
 class Maintainer(Role):
-    """Keeps the table, beside everything else."""
+    """Maintains the table beside the other roles."""
 
     def step(self) -> None:
         """Do one task."""
@@ -64,25 +64,25 @@ class Maintainer(Role):
         self.table.alter(deletion_vectors=self.shape.deletion_vectors == keep)
 
     def write_vectors(self) -> None:
-        """Look up what a newer row of each SSTable hides."""
+        """Look up which rows each SSTable supersedes."""
         if self.table.deletion_vectors:
             self.table.write_deletion_vectors()
 
     def record_index(self) -> None:
-        """Make the record index anew."""
+        """Create the record index again."""
         if self.shape.record_index:
             self.table.create_record_index()
 
     def check(self) -> None:
-        """Compare checksums; collection may remove what is being checked."""
+        """Compare checksums; a collection may remove files during the check."""
         damaged = [text for report in self.table.admin.verify_sstables() for text in report.damage]
         damaged += self.table.admin.verify_record_index().damage
         self.counts["damage while running"] += len(damaged)
 
     def plan(self) -> None:
-        """Say what a compaction would do."""
+        """Plan a compaction."""
         self.table.compact(dry_run=True)
 
     def reopen(self) -> None:
-        """Take a new handle."""
+        """Open a new handle."""
         self.table = self.opened()

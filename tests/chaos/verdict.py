@@ -1,7 +1,7 @@
 """Whether a read shows what the oracle allows.
 
-Owns: the rules, as a pure function over rows and two moments of the oracle. Does not own: who read,
-or how.
+Owns: the rules, as a pure function over rows and two moments of the oracle. Does not own: the
+reads.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Judge:
-    """What one reader has seen, and what it may see next.
+    """The rows that one reader has seen, which bound what it may see next.
 
     Attributes:
-        faults: What no order of the operations explains, in words.
+        faults: Findings that no order of the operations explains.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Judge:
         """Compare a read with what was begun and acknowledged.
 
         Args:
-            rows: What it showed.
+            rows: The rows of the read.
             during: The oracle when it began, and when it ended.
-            level: Its consistency. `durable` shows at least what was acknowledged.
+            level: Its consistency. `durable` shows at least the acknowledged operations.
             foreign: Whether it read the rows of pylance as well.
             remember: Whether later reads of this reader must not go back behind it.
         """
@@ -72,7 +72,7 @@ class Judge:
     def _group(
         self, found: dict[Key, Row], group: int, low: int, high: int
     ) -> tuple[int | None, str | None]:
-        """Take the rows of a group out of `found`; give its operation, or what is wrong."""
+        """Take the rows of a group out of `found`; return its operation, or a fault."""
         rows = [found.pop(key, None) for key in self.layout.keys[group]]
         numbers = {None if row is None else row[2] for row in rows}
         if len(numbers) != 1:
@@ -93,7 +93,7 @@ class Judge:
         self, found: dict[Key, Row], before: Moment, after: Moment, *, foreign: bool
     ) -> Iterator[str]:
         """Take the rows of pylance out of `found` and compare those whose state is known."""
-        # While an old version is the newest, so are its rows.
+        # While an old version is restored, its rows are the newest.
         known = foreign and before.restores == after.restores and before.restores % 2 == 0
         for number in range(FOREIGN_ROWS):
             state, later = before.states[number], after.states[number]

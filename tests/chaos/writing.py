@@ -1,4 +1,4 @@
-"""The writers of a round: jobs that are left in every way, single calls, and bulk writes.
+"""The writers of a round: jobs that end in every way, single calls, and bulk writes.
 
 Owns: operations on the groups of one writer, recorded in the oracle before and after each call.
 Does not own: rows of pylance.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 WRITERS = 3
 DELETES = 0.2
 LONGEST_PAUSE_SECONDS = 0.02
-# A staged run that is older is not linked.
+# Age from which on a staged SSTable cannot be committed.
 OLDEST_LINKED_SECONDS = 6 * 86_400
-# A group, the number of its operation, and what that does.
+# A group, the number of its operation, and the effect of the operation.
 Operation = tuple[int, int, Kind]
 
 
@@ -37,7 +37,7 @@ class Writer(Role):
         super().__init__(told)
         shards = self.shape.shards
         self.own = [each for each in range(GROUPS) if each // shards % WRITERS == told.index]
-        # Written, and perhaps not yet durable.
+        # Written, and possibly not durable yet.
         self.pending: dict[int, int] = {}
         self.job_errors: tuple[type[Exception], ...] = (
             lancemem.WriterFencedError,
@@ -48,13 +48,15 @@ class Writer(Role):
     def call_errors(self) -> tuple[type[Exception], ...]:
         """Name the errors that a call for the whole table may meet."""
         changing = (lancemem.InvalidInputError,) if self.shape.changes_columns else ()
-        # While an older version is the newest, its shards are ahead of it, and a write says so.
+        # While an older version is restored, its shards are ahead of it, and a write raises an
+        # error.
         behind = (lancemem.CorruptionError,) if self.shape.restores else ()
         return (*PASSING, *changing, *behind)
 
     def bulk_errors(self) -> tuple[type[Exception], ...]:
-        """Name the errors that a bulk write may meet: it does not claim its shards again."""
-        # By a clock that is a week ahead, a run that was just written is about to be collected.
+        """Name the errors that a bulk write may meet: a fenced bulk write is not repeated."""
+        # By a clock that is a week ahead, an SSTable that was just written is old enough to be
+        # collected.
         is_ahead = self.told.clock_offset_seconds > OLDEST_LINKED_SECONDS
         old = (lancemem.InvalidInputError,) if is_ahead else ()
         return (*self.call_errors(), lancemem.WriterFencedError, *old)
@@ -73,9 +75,9 @@ class Writer(Role):
         try:
             rows, deletes = self.rows_of(begun), self.deletes_of(begun)
             if in_bulk:
-                stage = self.table.bulk_writer()
-                stage.apply(rows, deletes)
-                self.table.commit(stage.finish(), write=f"{self.told.name}-{time.monotonic_ns()}")
+                bulk = self.table.bulk_writer()
+                bulk.apply(rows, deletes)
+                self.table.commit(bulk.finish(), write=f"{self.told.name}-{time.monotonic_ns()}")
             else:
                 self.table.apply(rows, deletes)
         except lancemem.LancememError as error:
@@ -87,7 +89,7 @@ class Writer(Role):
         self.counts["bulk writes" if in_bulk else "calls"] += 1
 
     def job(self) -> None:
-        """Hold a shard for some puts and leave it in one of the ways that a program may."""
+        """Run a job for some puts and end it in one of the ways that a program may."""
         shard = self.chance.randrange(self.shape.shards)
         own = [group for group in self.own if self.layout.shards[group] == shard]
         self.pending.clear()
@@ -178,7 +180,7 @@ class Writer(Role):
         return begun
 
     def acknowledge_pending(self) -> None:
-        """Record that everything written so far is durable."""
+        """Record that all rows written so far are durable."""
         self.acknowledge(self.pending.items())
         self.pending.clear()
 
@@ -202,13 +204,13 @@ class Writer(Role):
 
     @staticmethod
     def deletes_of(operations: Sequence[Operation]) -> pa.Array:
-        """Say of each row whether it is deleted."""
+        """Return for each row whether it is deleted."""
         return pa.array(
             [kind == Kind.DELETE for _, _, kind in operations for _ in range(KEYS_PER_GROUP)]
         )
 
     def refresh(self) -> None:
-        """Look at the columns, which pylance may have changed."""
+        """Read the columns, which pylance may have changed."""
         try:
             self.table.refresh()
         except lancemem.LancememError as error:

@@ -1,1 +1,1 @@
-"""What an acknowledgement means, held with real processes, real kills and simulated power cuts."""
+"""The meaning of an acknowledgement, with real processes, real kills and simulated power cuts."""

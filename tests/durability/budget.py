@@ -1,7 +1,7 @@
-"""The program of the child that writes a lot within a small budget of memory.
+"""The program of a child that writes many rows within a small memory budget.
 
 Owns: the writing, and the figures on standard output: memory before the big puts and at its peak,
-in bytes. Does not own: what is too much (test_memory).
+in bytes. Does not own: the limits (test_memory).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def memory(name: str) -> int:
 
 
 def batch(first: int, rows: int, chance: np.random.Generator) -> pa.RecordBatch:
-    """Make a batch of random bytes, which nothing can make smaller."""
+    """Make a batch of random bytes, which do not compress."""
     data = pa.py_buffer(chance.bytes(rows * PAYLOAD_BYTES))
     offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * PAYLOAD_BYTES)
     column = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data])

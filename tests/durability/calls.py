@@ -1,7 +1,7 @@
-"""The log that `syscalls.c` writes, as values.
+"""The log of `syscalls.c` as Python values.
 
-Owns: the records and the marks that a child leaves among them. Does not own: what a call does to
-a disk (`disk`), or running the child (`children`).
+Owns: the records of calls, and the events that a child prints among them. Does not own: the effect
+of a call on a disk (`disk`), or running the child (`children`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MARKS = "marks"
 
 @dataclass(frozen=True)
 class Call:
-    """One call; its place in the list is its sequence number."""
+    """One call; its index in the list is its sequence number."""
 
     thread: int
     name: str
@@ -26,7 +26,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that the child said, `start 3` or `ack 3`, and before which call it stands."""
+    """An event that the child printed, such as `ack 3`, and the call that follows it."""
 
     at: int
     event: str
@@ -34,7 +34,7 @@ class Mark:
 
 
 def read_calls(log: Path, root: Path) -> list[Call]:
-    """Parse a log; paths become relative to `root`. A record that was cut short is left out."""
+    """Parse a log; paths become relative to `root`. A truncated record is left out."""
     stored, place, calls = log.read_bytes(), 0, []
     while (end := stored.find(b"\n", place)) != -1:
         thread, name, inode, offset, length, path = stored[place:end].decode().split("\t")
@@ -46,7 +46,7 @@ def read_calls(log: Path, root: Path) -> list[Call]:
 
 
 def marks_of(calls: list[Call]) -> list[Mark]:
-    """Find what the child said and where."""
+    """Find the events of the child and their places."""
     found = []
     for at, call in enumerate(calls):
         if call.name == "write" and call.path.name == MARKS:
@@ -56,7 +56,7 @@ def marks_of(calls: list[Call]) -> list[Mark]:
 
 
 def between(calls: list[Call], marks: list[Mark], number: int) -> list[Call]:
-    """Give the calls from the start of an operation to its acknowledgement."""
+    """Return the calls from the start of an operation to its acknowledgement."""
     start, end = (
         next(mark.at for mark in marks if mark.number == number and mark.event in events)
         for events in ({"start"}, {"ack", "took"})

@@ -1,7 +1,7 @@
-"""Running `writer` in a process of its own, which cannot outlive the test.
+"""Runs `writer` in a process that cannot outlive the test.
 
-Owns: starting it, with or without the log of calls, and reading what it says. Does not own: what
-that means.
+Owns: starting it, with or without the log of calls, and reading its output. Does not own: the
+meaning of the output.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ TESTS = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Logged:
-    """A life of a writer that ended by itself: its calls and what it said between them."""
+    """A life of a writer that ended by itself: its calls and the events between them."""
 
     folders: tuple[str, ...]
     calls: list[Call] = field(repr=False)
     marks: list[Mark] = field(repr=False)
 
     def disk(self) -> disk.Disk:
-        """Give the disk as it was before the first call."""
+        """Return the disk as it was before the first call."""
         return disk.Disk(*self.folders)
 
     def at(self, event: str, number: int = 0) -> int:
-        """Give the place of a mark among the calls."""
+        """Return the place of an event among the calls."""
         places = [m.at for m in self.marks if (m.event, m.number) == (event, number)]
         assert places, f"the child never said '{event} {number}'"
         return places[0]
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Name a module of this package to the interpreter, wherever the tests were started."""
+    """Return the full name of a module of this package, wherever the tests were started."""
     return [sys.executable, "-m", f"{__package__}.{program}", *arguments]
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give a child what it needs to find this package."""
+    """Return the environment in which a child finds this package."""
     top = Path(__file__).parents[len(str(__package__).split("."))]
     return {**os.environ, "PYTHONPATH": str(top), **(more or {})}
 

@@ -1,4 +1,4 @@
-"""Fixtures of the durability tests: libraries between a process and its disk, and a fast place."""
+"""Fixtures of the durability tests: preloaded libraries, and a folder in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """Compile a library of this folder. A Linux machine without a C compiler fails."""
+    """Compile a library of this folder. On Linux a missing C compiler is a failure."""
     if sys.platform != "linux":
         pytest.skip("LD_PRELOAD and /proc are Linux's")
     library, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
@@ -34,7 +34,7 @@ def syscalls_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def has_unnamed_files(folder: Path) -> bool:
-    """Say whether the file system has files without a name (`O_TMPFILE`)."""
+    """Return whether the file system has files without a name (`O_TMPFILE`)."""
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY))
     except OSError:
@@ -44,7 +44,7 @@ def has_unnamed_files(folder: Path) -> bool:
 
 @pytest.fixture
 def ram_path() -> Iterator[Path]:
-    """Give a folder in memory where there is one: a thousand tables are written and thrown away."""
+    """Return a folder in memory, if there is one: a thousand tables are written and removed."""
     memory = Path("/dev/shm")  # noqa: S108 - the name of every Linux
     usable = memory.is_dir() and os.access(memory, os.W_OK)
     with tempfile.TemporaryDirectory(

@@ -1,7 +1,7 @@
-"""Cutting the power at many moments of a logged life, and looking at what is left.
+"""Power cuts at many moments of a logged life, and the check of the files that are left.
 
-Owns: which moments, what was promised at each, and the check that a table is whole. Does not own:
-what a disk may leave (`disk`), which promise a test holds.
+Owns: the moments, the promises at each, and the check that a table is whole. Does not own: the
+states of a disk after a power cut (`disk`), or which promise a test checks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 RANDOM_CUTS = int(os.environ.get("LANCEMEM_CUTS", "30"))
 UNSYNCED = lancemem.WriterConfig(fsync=False)
-# Far behind the operations of any life.
+# A number beyond the operations of any life.
 NEW_OPERATION = 10_001
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A moment of a life: what had been promised, what had begun, and what is left on disk."""
+    """A moment of a life: the operations promised and begun, and the files left on disk."""
 
     at: int
     promised: int
@@ -42,22 +42,22 @@ class Cut:
     folder: Path
 
     def table(self) -> lancemem.Table:
-        """Open what is left, as a process would after the power is back."""
+        """Open the table that is left, as a process would after the power is back."""
         return lancemem.open_table(str(self.folder / TABLE))
 
     def state(self) -> oracle.State:
-        """Read what is left."""
+        """Read the rows that are left."""
         return oracle.state_of(self.table().scan().to_table())
 
 
 def moments(logged: Logged, chance: random.Random, first: int) -> list[int]:
-    """Choose the moment behind every promise, and others at random where something has changed."""
+    """Choose the moment after every promise, and random moments after changes."""
     changes = [
         at + 1
         for at, call in enumerate(logged.calls)
         if at > first and call.name not in {"look", "open"}
     ]
-    # What precedes a start is the same disk as behind the promise before.
+    # Before a start the disk is the same as after the last promise.
     ends = [mark for mark in logged.marks if mark.event != "start"]
     after_marks = [mark.at + 1 for mark in ends if mark.at >= first]
     others = chance.sample(changes, min(RANDOM_CUTS, len(changes)))
@@ -65,7 +65,7 @@ def moments(logged: Logged, chance: random.Random, first: int) -> list[int]:
 
 
 def every_moment(logged: Logged, first: int, last: int) -> list[int]:
-    """Choose every moment between two places where something has changed."""
+    """Choose every moment between two places after a change."""
     return [at + 1 for at in range(first, last) if logged.calls[at].name not in {"look", "open"}]
 
 
@@ -103,7 +103,7 @@ def cuts(
 
 
 def check_whole(cut: Cut) -> None:
-    """Find a prefix with all that was promised, take the shard, write, and find it again."""
+    """Find a prefix with every promised operation, claim the shard, write, and find both again."""
     found = cut.state()
     length = oracle.prefix_length(found, cut.promised, cut.begun)
     table = cut.table()

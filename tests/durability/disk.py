@@ -1,8 +1,9 @@
 """A disk that loses its power.
 
-Owns: which names and bytes a log of calls has put surely on disk, and the states that a power cut
-may leave. The rules are POSIX's, stricter than any one file system: bytes are on disk after a sync
-of their file, a name after a sync of its folder. Does not own: whether a table survives that.
+Owns: which names and bytes are certainly on disk after a log of calls, and the states that a power
+cut may leave. The rules are POSIX's, stricter than any one file system: bytes are on disk after a
+sync of their file, a name after a sync of its folder. Does not own: whether a table survives a
+power cut.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 SECTOR_BYTES = 512
 
-# What becomes of names and bytes that were not synced. `missing`: neither reached the disk. The
-# others: every name did, and of the bytes nothing, zeros or the first sector. `mixed`: each name
-# and each file as it falls.
+# The fate of unsynced names and bytes. `missing`: neither reached the disk. `empty`, `zeros`,
+# `sector`: every name reached the disk, and of the bytes nothing, zeros or the first sector.
+# `mixed`: each name and each file at random.
 CUTS = ("missing", "empty", "zeros", "sector", "mixed")
 
 
@@ -32,7 +33,7 @@ class File:
     synced: bytes | None = None
 
     def after_cut(self, kind: str) -> bytes:
-        """Give the bytes that a power cut leaves."""
+        """Return the bytes that a power cut leaves."""
         synced = b"" if self.synced is None else self.synced
         lost = bytes(self.now[len(synced) :])
         if kind == "zeros":
@@ -54,7 +55,7 @@ Node: TypeAlias = File | Folder
 
 
 class Disk:
-    """The state that a log of calls leads to, call by call, from a few empty folders."""
+    """The state after a log of calls, call by call, from a few empty folders."""
 
     def __init__(self, *folders: str) -> None:
         empty: dict[str, Node] = {name: Folder() for name in folders}
@@ -63,7 +64,7 @@ class Disk:
         self._syncing: dict[int, tuple[Node, bytes | dict[str, Node]]] = {}
 
     def apply(self, call: Call) -> None:
-        """Let one call happen."""
+        """Apply one call."""
         match call.name:
             case "create" | "mkdir" | "unnamed":
                 self._make(call)
@@ -96,13 +97,13 @@ class Disk:
         self._by_inode[call.inode] = made
 
     def after_cut(self, kind: str, chance: random.Random) -> dict[str, bytes | None]:
-        """Give the files, by path, that a power cut leaves now; None stands for a folder."""
+        """Return the files, by path, that a power cut leaves now; None stands for a folder."""
         left: dict[str, bytes | None] = {}
         self._walk(self.root, "", kind, chance, left)
         return left
 
     def now(self) -> dict[str, bytes | None]:
-        """Give the files, by path, as the process saw them."""
+        """Return the files, by path, as the process saw them."""
         left: dict[str, bytes | None] = {}
         waiting = [("", self.root)]
         while waiting:
@@ -165,7 +166,7 @@ class Disk:
 
 
 def write_out(files: dict[str, bytes | None], folder: Path) -> None:
-    """Make what a power cut left."""
+    """Write the files that a power cut left."""
     folder.mkdir(parents=True)
     for name, data in files.items():
         path = folder / name

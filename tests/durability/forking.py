@@ -1,7 +1,7 @@
 """Writers that are forked and killed, on request.
 
-Owns: the running program `forks`, and that neither it nor a child of it outlives the test. Does not
-own: when a child is killed, or what must be there afterwards.
+Owns: the running program `forks`, and that neither the program nor its child outlives the test.
+Does not own: when a child is killed, or which rows must be there afterwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TIMEOUT_SECONDS = 20
 
 
 class Forks:
-    """The running `forks`, told what a child does and when it is killed."""
+    """The running `forks`, which gets the steps of a child and the moment of its kill."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def killed(self, **request: object) -> list[str]:
-        """Let a child live until it is killed; what it had said. One that hangs fails the test."""
+        """Let a child live until it is killed; return its output. A child that hangs fails."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -49,7 +49,7 @@ class Forks:
 
 @contextmanager
 def forks(more: Mapping[str, str] | None = None) -> Iterator[Forks]:
-    """Start the program, with more in its environment, and end it."""
+    """Start the program with additional environment variables, and end it."""
     with subprocess.Popen(  # noqa: S603 - our own program
         command("forks"),
         stdin=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """The program that forks a writer for each request, so that no life waits for its imports.
 
-Owns: one child at a time, its end by SIGKILL, behind a call that it is armed for or some time after
-it has said enough, and how it ended. It never uses lancemem itself, so that a fork has one thread.
-Does not own: which call or when, or what is there afterwards (`test_kill_points`, `test_kill`).
+Owns: one child at a time; its end by SIGKILL, after a chosen call or some time after enough lines
+of output; and how it ended. It never uses lancemem itself, so that a fork has one thread. Does not
+own: which call or when, or which rows are there afterwards (`test_kill_points`, `test_kill`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .writer import Writer
 
 
 def live(request: dict[str, Any], said: int) -> None:
-    """Be the child: live until killed, or to the end of the steps."""
+    """Run the child until it is killed, or to the end of the steps."""
     os.dup2(said, sys.stdout.fileno())
     if behind := request.get("behind"):
         call, pattern = (behind[name].encode() for name in ("call", "pattern"))
@@ -32,7 +32,7 @@ def live(request: dict[str, Any], said: int) -> None:
 
 
 def watch(request: dict[str, Any], child: int, here: int) -> bytes:
-    """Read what the child says until it is dead, and kill it at its time where it has one."""
+    """Read the child's output until its death, and kill it at its time if one is set."""
     said = b""
     if after := request.get("after"):
         while said.count(b"\n") < after["lines"] and (more := os.read(here, 1 << 16)):
@@ -44,7 +44,7 @@ def watch(request: dict[str, Any], child: int, here: int) -> bytes:
 
 
 def main() -> None:
-    """Answer each line of standard input with a line: how the child ended and what it said."""
+    """Answer each line of standard input with a line: how the child ended and its output."""
     # The first table of a process waits for pandas, which takes longer than a life.
     pa.table({"id": [1]})
     for line in sys.stdin:

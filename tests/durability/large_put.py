@@ -1,7 +1,7 @@
-"""The program of the child that puts a lot at once.
+"""The program of a child that makes one large put.
 
 Owns: the put, and the figures on standard output: memory before it and at its peak, in bytes.
-Does not own: what is too much (test_memory).
+Does not own: the limits (test_memory).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
         data = pa.Table.from_batches(list(parts))
     else:
         data = pa.RecordBatchReader.from_batches(SCHEMA, parts)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = memory("VmRSS")
     job.put(data)
     peak = memory("VmHWM")

@@ -1,7 +1,7 @@
 """The four modes of a put: durable or not, key index synchronous or deferred.
 
-Owns: their settings, which go to other processes as JSON. Does not own: what each promises;
-docs/write-path.md says that.
+Owns: their settings, which go to other processes as JSON. Does not own: the promises of each mode
+(docs/write-path.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a child writes, and what must be found afterwards. It lives outside the data.
+"""The operations of a child and the states that they lead to. It does not read the data.
 
-Owns: the numbered operations and the state after the first n of them. Does not own: which n a
-death may leave; the tests know that from the acknowledgements.
+Owns: the numbered operations and the state after the first n of them. Does not own: which n a death
+may leave; the tests derive that from the acknowledgements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import lancemem
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
-# Replaced by every put, so the state says which put was the last.
+# Every put replaces this row, so the state shows which put was the last.
 HEAD = -1
 ROWS_PER_PUT = 4
 DELETE_EVERY = 5
@@ -23,17 +23,17 @@ State: TypeAlias = dict[int, int]
 
 
 def is_delete(number: int) -> bool:
-    """Say whether operation `number`, counted from 1, deletes the rows of the one before."""
+    """Return whether operation `number`, from 1, deletes the rows of the operation before."""
     return number % DELETE_EVERY == 0
 
 
 def ids_of(number: int) -> list[int]:
-    """Give the keys that belong to operation `number` alone."""
+    """Return the keys that belong to operation `number` alone."""
     return list(range(number * ROWS_PER_PUT, (number + 1) * ROWS_PER_PUT))
 
 
 def apply(job: lancemem.Job, number: int) -> bool:
-    """Do operation `number` and say whether it was acknowledged as durable."""
+    """Do operation `number` and return whether it was acknowledged as durable."""
     if is_delete(number):
         keys = pa.table({"id": ids_of(number - 1)}, schema=pa.schema([SCHEMA.field("id")]))
         return job.delete(keys).durable
@@ -42,7 +42,7 @@ def apply(job: lancemem.Job, number: int) -> bool:
 
 
 def states(last: int) -> list[State]:
-    """Give the states after 0 to `last` operations."""
+    """Return the states after 0 to `last` operations."""
     state: State = {}
     found = [state]
     for number in range(1, last + 1):
@@ -57,7 +57,7 @@ def states(last: int) -> list[State]:
 
 
 def state_of(rows: pa.Table) -> State:
-    """Give the state that was read; a key that occurs twice is a failure by itself."""
+    """Return the state that was read; a key that occurs twice is a failure."""
     pairs = list(zip(*(rows.column(name).to_pylist() for name in SCHEMA.names), strict=True))
     state = dict(pairs)
     assert len(state) == len(pairs), "a key was read twice"
@@ -65,7 +65,7 @@ def state_of(rows: pa.Table) -> State:
 
 
 def prefix_length(found: State, at_least: int, at_most: int) -> int:
-    """Say after how many operations the state is `found`; no such number in range is a failure."""
+    """Return after how many operations the state is `found`; no number in range fails."""
     every = states(at_most)
     for length in range(at_least, at_most + 1):
         if every[length] == found:

@@ -1,7 +1,8 @@
-/* What a library needs that stands between a process and its files (LD_PRELOAD).
+/* Common parts of the libraries between a process and its files (LD_PRELOAD).
  *
- * Owns: the call behind ours, whether a call concerns a file below the folder `root`, and the four
- * ways to open a file, which become one call of `opened`. Does not own: what is done with a call.
+ * Owns: the wrapped function of libc, whether a call concerns a file below the folder `root`, and
+ * the four ways to open a file, which become one call of `opened`. Does not own: the handling of a
+ * call.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Empty until the library is told of a folder. */
+/* Empty until the library gets a folder. */
 static char root[PATH_MAX];
 
 #define REAL(name)                                        \

@@ -1,10 +1,10 @@
-/* Takes something away from a process: space on the disk, the right to write, the time of day.
+/* Withholds a resource from a process: space on the disk, write permission, the right time.
  *
  * Owns: `shortage_begin` and `shortage_end`, which the process itself calls, `shortage_count`,
- * `clock_jump` and `clock_count`. Below the folder SHORTAGE_ROOT, while one lasts, `left` bytes can
- * still be written; then writes end short or fail, and no name can be made. With EROFS none can be
- * removed either. Does not own: calls that go around libc; the counts say whether any was refused,
- * and whether any was told a wrong time.
+ * `clock_jump` and `clock_count`. During a shortage `left` bytes can still be written below the
+ * folder SHORTAGE_ROOT; then writes end short or fail, and no name can be made. With EROFS no name
+ * can be removed either. Does not own: calls that bypass libc. The counts show how many calls were
+ * refused, and how many returned a wrong time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -56,7 +56,7 @@ static int refuse(void) {
 
 /* --- contents --- */
 
-/* How much of a write there is room for; below zero where there is none. */
+/* The number of bytes of a write that fit; below zero where no byte fits. */
 static ssize_t room(int fd, size_t wanted) {
     if (!error || !wanted || !fd_below_root(fd)) return (ssize_t)wanted;
     long before = left;

@@ -1,7 +1,7 @@
-"""The program of a child that runs out of something: space, the right to write, handles, time.
+"""The program of a child that lacks a resource: space, write permission, handles, right time.
 
 Owns: the stories, each with the state that has to be read before, during and after. The library of
-`shortage.c` is loaded into this process and takes away what it is told to. Does not own: starting
+`shortage.c` is loaded into this process and withholds a resource on request. Does not own: starting
 the child (test_shortage).
 """
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 YEAR_SECONDS = 365 * 24 * 3600
 ROUNDS = 8
-# More operations than any of the shortages leaves room for.
+# More operations than fit under any of the shortages.
 MANY = 60
 MOST_BYTES = 6_000
-# Less than a flush or a compaction writes, and how often that little is left beside the draws.
+# Bytes that are too few for a flush or a compaction, and how often they are chosen beside draws.
 FEW_BYTES = 300
 TIGHT_ROUNDS = 4
 NO_SPACE, READ_ONLY, NO_HANDLES = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EMFILE))
@@ -43,12 +43,12 @@ SMALL = lancemem.WriterConfig(max_memtable_rows=40)
 
 
 def says(error: lancemem.LancememError, reason: str) -> None:
-    """Expect the reason in the text of an error."""
+    """Check that the text of an error has the reason."""
     assert reason in str(error), repr(error)
 
 
 class Library:
-    """What `shortage.c` offers."""
+    """The functions of `shortage.c`."""
 
     def __init__(self) -> None:
         self.calls = ctypes.CDLL(None)
@@ -56,12 +56,12 @@ class Library:
         self.calls.shortage_count.restype = ctypes.c_long
         self.calls.clock_jump.argtypes = [ctypes.c_long]
         self.calls.clock_count.restype = ctypes.c_long
-        # How many there were, and how many refused something.
+        # The number of shortages, and the number of shortages that made a call fail.
         self.shortages = self.noticed = 0
 
     @contextmanager
     def shortage(self, number: int, left: int = 0) -> Iterator[None]:
-        """Let every write behind `left` bytes fail."""
+        """Let every write after `left` bytes fail."""
         self.calls.shortage_begin(number, left)
         try:
             yield
@@ -71,11 +71,11 @@ class Library:
             self.calls.shortage_end()
 
     def jump(self, seconds: int) -> None:
-        """Let the clock be wrong by so much."""
+        """Shift the clock."""
         self.calls.clock_jump(seconds)
 
     def told_wrong(self) -> int:
-        """Count how often somebody was told a wrong time since the clock jumped."""
+        """Count how often a wrong time was returned since the clock jumped."""
         count: int = self.calls.clock_count()
         return count
 
@@ -91,13 +91,13 @@ class Story:
         self.job = self.table.start_job(shard=0, config=SMALL)
 
     def operate(self, count: int) -> None:
-        """Do operations that nothing hinders."""
+        """Do operations without a shortage."""
         for _ in range(count):
             assert oracle.apply(self.job, self.done + 1)
             self.done += 1
 
     def operate_until_refused(self, reason: str) -> None:
-        """Go on until one fails; it may be there or not, what came before is there."""
+        """Go on until an operation fails. It may be there or not; all before it are there."""
         acknowledged = self.done
         try:
             for _ in range(MANY):
@@ -109,27 +109,27 @@ class Story:
         self.done = self.survivors(acknowledged)
 
     def survivors(self, at_least: int) -> int:
-        """Read, and say how many operations are there."""
+        """Read, and return how many operations are there."""
         found = oracle.state_of(self.table.scan().to_table())
         return oracle.prefix_length(found, at_least, self.done)
 
     def check(self) -> None:
-        """Compare what this table and one that was just opened read."""
+        """Compare the reads of this handle and of a new one."""
         assert self.survivors(self.done) == self.done
         fresh = oracle.state_of(lancemem.open_table(self.table.uri).scan().to_table())
         assert fresh == oracle.states(self.done)[-1]
 
     def restart(self) -> None:
-        """Start a job again, as whoever got an error does."""
+        """Start a job again, as a program does after an error."""
         self.job = self.table.start_job(shard=0, config=SMALL)
         self.check()
 
     def bytes_left(self, turn: int) -> int:
-        """Draw how much fits on the disk: at first too little for anything."""
+        """Draw how many bytes fit on the disk: at first too few for any write."""
         return self.chance.randrange(FEW_BYTES if turn < TIGHT_ROUNDS else MOST_BYTES)
 
     def fails(self, call: Callable[[], object], reason: str) -> bool:
-        """Say whether a call fails; then it says why."""
+        """Return whether a call fails; its error has to have the reason."""
         try:
             call()
         except lancemem.LancememError as error:
@@ -138,7 +138,7 @@ class Story:
         return False
 
     def refused(self, call: Callable[[], object], reason: str) -> None:
-        """Expect that a call fails, and says why."""
+        """Check that a call fails with the reason."""
         assert self.fails(call, reason), "it was not refused"
 
 
@@ -180,12 +180,12 @@ def compactions_on_a_full_disk(story: Story) -> None:
         story.table.compact()
         story.check()
         assert story.table.stats().num_sstables == 0
-    # What fails behind the commit is done by the next one.
+    # Steps that fail after the commit are done by the next compaction.
     assert failures > 0
 
 
 def a_folder_that_became_read_only(story: Story) -> None:
-    """Everything reads, nothing writes, and it says so; then it goes on."""
+    """Reads succeed, writes fail with the reason; then writes succeed again."""
     story.operate(9)
     story.job.flush()
     story.operate(3)
@@ -205,7 +205,7 @@ def a_folder_that_became_read_only(story: Story) -> None:
 
 
 def no_more_handles(story: Story) -> None:
-    """With few or no handles left calls fail and say so; with handles again they work."""
+    """With few or no handles left calls fail with the reason; with handles again they work."""
     story.operate(5)
     story.check()
     story.table.compact()
@@ -232,14 +232,14 @@ def no_more_handles(story: Story) -> None:
 
 
 def limit_with(spare: int) -> int:
-    """Give the limit on the number of a handle under which so many are left."""
+    """Return the limit on handle numbers that leaves so many handles."""
     used = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
     free = (number for number in itertools.count() if number not in used)
     return next(itertools.islice(free, spare, None))
 
 
 def a_clock_that_jumps(story: Story) -> None:
-    """Years forward and back: nothing is lost, and a snapshot stays."""
+    """The clock jumps by years, forward and back: no row is lost, and a snapshot stays."""
     for years in (1, -3, 0, 20, -20, 0):
         story.library.jump(years * YEAR_SECONDS)
         snapshot = story.table.snapshot()
@@ -255,13 +255,13 @@ def a_clock_that_jumps(story: Story) -> None:
             refuses_to_collect(story)
         story.check()
         assert oracle.state_of(snapshot.scan().to_table()) == before
-        # Where nobody is told a wrong time, this story proves nothing.
+        # Where no wrong time is returned, this story proves nothing.
         assert (story.library.told_wrong() > 0) == (years != 0)
         story.restart()
 
 
 def refuses_to_collect(story: Story) -> None:
-    """Expect that a collector whose clock is wrong removes nothing."""
+    """Check that a collector whose clock is wrong removes nothing."""
     files = set(Path(story.table.uri).rglob("*"))
     collect = partial(story.table.collect_garbage, older_than=timedelta(0))
     story.refused(collect, "the clock of this process is")
@@ -269,11 +269,11 @@ def refuses_to_collect(story: Story) -> None:
 
 
 def a_collector_whose_clock_is_wrong(story: Story) -> None:
-    """Ahead or behind: a fence of last minute is not taken for one of last week."""
+    """Ahead or behind: a fence sentinel of the last minute never counts as a week old."""
     for hours in (2, 24, 7 * 24):
         for sign in (1, -1):
             story.job.close()
-            # Takes the shard over, and so fences the writer before.
+            # Claims the shard, and so fences the writer before.
             story.restart()
             story.operate(5)
             story.job.flush()
@@ -302,5 +302,5 @@ STORIES = {
 if __name__ == "__main__":
     told = Story(sys.argv[2])
     STORIES[sys.argv[1]](told)
-    # What is left is sometimes enough.
-    assert told.library.noticed >= told.library.shortages / 3, "hardly anything was refused"
+    # The bytes that are left are sometimes enough.
+    assert told.library.noticed >= told.library.shortages / 3, "too few calls were refused"

@@ -1,8 +1,7 @@
-"""A process that is stopped behind a chosen call to the file system, in the middle of its work.
+"""A process that is stopped after a chosen call to the file system, in the middle of its work.
 
-Owns: the child's program, which stops itself once, and the parent's end: it waits for the stop,
-lets a test do something meanwhile and lets the child go on. Does not own: which call, or what
-happens meanwhile.
+Owns: the child's program, which stops itself once, and the parent's side: it waits for the stop,
+runs a test's block meanwhile and lets the child go on. Does not own: which call, or the block.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ SCHEMA = pa.schema(
 
 
 def rows(ids: list[int], value: str) -> pa.Table:
-    """Give rows of the stories' table."""
+    """Return rows of the stories' table."""
     columns = {"id": ids, "v": [value] * len(ids), "n": [1] * len(ids)}
     return pa.table(columns, schema=SCHEMA)
 
 
 def do(uri: str, story: str, arguments: dict[str, Any]) -> None:
-    """Do one story, of which the last call is stopped."""
+    """Do one story, whose last call is stopped."""
     if story == "open":
         arm()
         lancemem.open_table(uri)
@@ -58,7 +57,7 @@ def do(uri: str, story: str, arguments: dict[str, Any]) -> None:
     if story == "flush":
         job = table.start_job(shard=0)
         job.put(rows([2000], "put"))
-        # A version that the job has not seen, so that its flush reads it.
+        # A new version of the base, so that the job's flush reads it.
         lance.write_dataset(rows([1500], "theirs"), uri, mode="append")
         arm()
         job.flush()
@@ -76,7 +75,7 @@ def do(uri: str, story: str, arguments: dict[str, Any]) -> None:
 
 
 def arm() -> None:
-    """Stop behind the call that the environment names."""
+    """Stop after the call that the environment names."""
     call, pattern = (os.environ[name].encode() for name in ("STOP_CALL", "STOP_PATTERN"))
     ctypes.CDLL(os.environ["LD_PRELOAD"]).stop_behind(call, pattern, ctypes.c_long(1))
 

@@ -1,7 +1,7 @@
-"""What is left when a writer was killed: all that it promised, the same for whoever looks.
+"""The rows after a writer was killed: every promised row, the same for a reader and the next owner.
 
-Owns: reading what the writer said, and the look of a reader and of the shard's next owner. Does not
-own: who is killed and when, or which words promise anything; the tests know that.
+Owns: reading the writer's output, and the checks by a reader and by the shard's next owner. Does
+not own: the kill and its moment, or which events are promises: the tests set them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def survivors(uri: str, said: list[str], floor: int, promising: Collection[str]) -> int:
-    """Find what the events `promising` promised, as a prefix; say how many operations survived.
+    """Check that the operations promised by `promising` events survived; return how many did.
 
-    `floor` of them were found before.
+    `floor` operations were found before.
     """
     events = [line.split() for line in said]
     promised = [int(number) for event, number in events if event in promising]

@@ -1,9 +1,9 @@
 /* Logs what a process asks of the file system, in order, so that a test can replay it.
  *
  * Owns: one record per call under the folder SYSCALLS_ROOT, appended to the file SYSCALLS_LOG; the
- * end of the process behind one of them, where `kill_behind` was called, and a stop of all its threads,
- * where `stop_behind` was.
- * Does not own: what the calls mean for a disk (disk.py), or calls that go around libc; a test
+ * end of the process after a chosen call (`kill_behind`), and a stop of all its threads after a
+ * chosen call (`stop_behind`).
+ * Does not own: the effect of the calls on a disk (disk.py), or calls that bypass libc; a test
  * compares the replayed log with the real disk to notice those.
  *
  * A record is one line of tab-separated fields: thread, call, inode, offset, length, path, and
@@ -30,7 +30,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = -1;
 
-/* The process ends behind the last of so many records of this call on a path of this pattern. */
+/* The process ends after so many records of this call on a path of this pattern. */
 static const char *last_call = "", *last_pattern = "";
 static long calls_left = 0;
 static int last_signal = SIGKILL;
@@ -42,7 +42,7 @@ void kill_behind(const char *call, const char *pattern, long calls) {
     calls_left = calls;
 }
 
-/* The same with a stop, which lasts until the process gets SIGCONT. It may have threads by then. */
+/* The same with a stop, which lasts until SIGCONT. The process may have other threads then. */
 void stop_behind(const char *call, const char *pattern, long calls) {
     pthread_mutex_lock(&lock);
     kill_behind(strdup(call), strdup(pattern), calls);
@@ -54,7 +54,7 @@ static void end_behind(const char *call, const char *path) {
     size_t above = strlen(root) + 1;
     if (!calls_left || strlen(path) < above || strcmp(call, last_call)) return;
     if (fnmatch(last_pattern, path + above, FNM_PATHNAME) == 0 && --calls_left == 0)
-        /* To this thread, which would go on for a moment where another one got it. */
+        /* Sent to this thread, which would go on for a moment if another thread got the signal. */
         syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), last_signal);
 }
 

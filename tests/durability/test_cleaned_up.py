@@ -1,8 +1,8 @@
-"""Commits and looks of a process, beside another one that commits and cleans old versions up.
+"""Commits and reads of a process, beside another process that commits and cleans old versions up.
 
-Owns: the stories in which the other one does so while the first is stopped in the middle of a call:
-nothing that was acknowledged is undone, and nothing is called damaged. Does not own: the stop
-(`stopped`), or what a clean-up removes, which is Lance's.
+Owns: the stories in which the other process cleans up while the first is stopped in the middle of a
+call. No acknowledged change is undone, and no error reports damage. Does not own: the stop
+(`stopped`), or which files Lance's clean-up removes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 40
-# Where a call is stopped: with files and no commit, or with a commit that Lance has compared with
-# the versions since the plan, and that is not made.
+# Where a call is stopped: after its files and before the commit, or after Lance has compared the
+# commit with the versions since the plan.
 FILES = ("link", "data/*.lance")
 INDEX_FILES = ("link", "_indices/*/*")
 TRANSACTION = ("link", "_transactions/*.txn")
-# A version was found in the listing, and is read next.
+# The newest version was found in a listing, and is read next.
 LISTED = ("look", "_versions/*.manifest")
 
-# The first of many files of rows was opened.
+# The first of many data files was opened.
 OPENED = ("open", "data/*.lance")
 
 WANTED = {key: "old" for key in range(1, ROWS) if key != 8} | {
@@ -53,7 +53,7 @@ def deleted(table: lancemem.Table, key: int) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> lancemem.Table:
-    """Give a table with a dead row in its base, an index, and an SSTable above the base."""
+    """Return a table with a dead row in its base, an index, and an SSTable above the base."""
     made = lancemem.create_table(str(tmp_path / "t.lance"), SCHEMA, primary_key="id")
     made.upsert(rows(list(range(ROWS)), "old"))
     flushed(made)
@@ -68,7 +68,7 @@ def table(tmp_path: Path) -> lancemem.Table:
 
 
 def append_and_clean_up(uri: str) -> None:
-    """Append a row, and leave no version but the newest."""
+    """Append a row, and remove every version but the newest."""
     lance.write_dataset(rows([1000], "theirs"), uri, mode="append")
     cleaned = lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
     assert cleaned.old_versions > 0
@@ -85,7 +85,7 @@ def change_and_clean_up(uri: str) -> None:
 
 
 def values(found: pa.Table) -> dict[int, str]:
-    """Give the value of each key, each of which is there once."""
+    """Return the value of each key, each of which is there once."""
     keys = found.column("id").to_pylist()
     assert len(set(keys)) == len(keys), "a key is there twice"
     return dict(zip(keys, found.column("v").to_pylist(), strict=True))
@@ -114,11 +114,11 @@ def test_no_commit_passes_over_a_version_that_was_cleaned_up(
     at: tuple[str, str],
     syscalls_library: Path,
 ) -> None:
-    """The other process's update and delete stay, whatever the first one was about to commit."""
+    """The update and the delete of the other process stay, whatever the first commits."""
     if story == "alter_column":
         lance.dataset(table.uri).drop_index("n_idx")
     elif "mode" not in arguments:
-        # Leaves the commit that follows a compaction's own.
+        # Leaves the commit that follows the compaction's own commit.
         table.compact(max_dead_share=1.0)
     with stopped(syscalls_library, table.uri, story, at, **arguments):
         change_and_clean_up(table.uri)
@@ -134,7 +134,7 @@ def test_no_commit_passes_over_a_version_that_was_cleaned_up(
 def test_a_table_gets_its_index_without_passing_over_a_version_that_was_cleaned_up(
     syscalls_library: Path, tmp_path: Path
 ) -> None:
-    """What another process appends and deletes while the table gets its index is what it has."""
+    """Appends and deletes of another process stay while the table gets its index."""
     uri = str(tmp_path / "t.lance")
     key = SCHEMA.field("id").with_metadata({"lance-schema:unenforced-primary-key": "true"})
     lance.write_dataset(rows(list(range(ROWS)), "old").cast(SCHEMA.set(0, key)), uri)
@@ -150,7 +150,7 @@ def test_a_table_gets_its_index_without_passing_over_a_version_that_was_cleaned_
 def test_a_version_that_is_cleaned_up_between_its_listing_and_its_read_is_no_damage(
     table: lancemem.Table, story: str, syscalls_library: Path
 ) -> None:
-    """A flush and an open take the newest version, which stands in its place."""
+    """A flush and an open read the newest version instead."""
     with stopped(syscalls_library, table.uri, story, LISTED):
         append_and_clean_up(table.uri)
     found = values(lancemem.open_table(table.uri).scan().to_table())
@@ -162,7 +162,7 @@ def test_a_version_that_is_cleaned_up_between_its_listing_and_its_read_is_no_dam
 def test_a_read_whose_version_is_cleaned_up_begins_again(
     table: lancemem.Table, story: str, syscalls_library: Path
 ) -> None:
-    """A call that has handed out nothing reads the newest version instead."""
+    """A call that has returned no row reads the newest version instead."""
     for step in range(40):
         lance.write_dataset(rows([3000 + step], "theirs"), table.uri, mode="append")
     with stopped(syscalls_library, table.uri, story, OPENED):

@@ -1,7 +1,7 @@
-"""Threads that put at once: they share WAL entries, and Python goes on meanwhile.
+"""Threads that put in parallel: they share WAL entries, and other Python threads go on.
 
-Owns: group commit and the release of the interpreter's lock, seen from Python and counted, not
-timed. Does not own: which rows are found afterwards (test_kill, test_jobs).
+Owns: group commit and the release of the GIL, counted from Python, not timed. Does not own: which
+rows are found afterwards (test_kill, test_jobs).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_durable_puts_of_eight_threads_share_wal_entries(tmp_path: Path) -> None
     stats = job.stats()
     job.close()
     assert stats.num_puts == THREADS * PUTS_PER_THREAD
-    # Were the puts one after the other, each would have an entry of its own.
+    # Sequential puts would each have their own entry.
     assert stats.num_wal_entries < stats.num_puts / 2
     assert table.scan().count_rows() == stats.num_rows == stats.num_puts
 
@@ -68,8 +68,8 @@ def test_other_python_code_runs_while_a_durable_put_waits(tmp_path: Path) -> Non
 
     with ThreadPoolExecutor(1) as pool:
         putting = pool.submit(put_some)
-        # Each turn of this loop that finds a put under way ran while that put waited: a put
-        # that kept the lock would let this thread in only before or after it.
+        # Each iteration that finds a put under way ran while that put waited: a put that kept the
+        # GIL would let this thread run only before or after it.
         while not done.is_set():
             if inside.wait(0.001):
                 job.stats()

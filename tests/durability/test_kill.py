@@ -1,4 +1,4 @@
-"""What is there after SIGKILL, at any moment of a life that does everything.
+"""The rows after SIGKILL at any moment of a life with every operation.
 
 Owns: killed processes, with and without durable puts, flushes, closes and syncs. Does not own:
 power cuts (test_power_cut), threads of one job.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# As many as a soak asks for.
+# A soak sets the number.
 KILLS_PER_LIFE = int(os.environ.get("LANCEMEM_KILLS", "10"))
 LARGEST_DELAY_SECONDS = 0.02
 SMALL: dict[str, Any] = {"max_memtable_rows": 40}
@@ -35,7 +35,7 @@ AT_LEISURE: dict[str, Any] = SMALL | {"durable": False, "max_wal_flush_interval_
 
 @dataclass(frozen=True)
 class Life:
-    """What a child does until it is killed, and the events after which rows are promised."""
+    """The steps of a child until it is killed, and the events after which rows are promised."""
 
     config: dict[str, Any]
     last_step: list[Any]
@@ -67,7 +67,7 @@ LIVES = {
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Forks]:
-    """Give the program that forks."""
+    """Return the program that forks."""
     with forks() as program:
         yield program
 

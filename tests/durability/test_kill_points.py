@@ -1,4 +1,4 @@
-"""What is there after SIGKILL directly behind a chosen call to the file system.
+"""The rows after SIGKILL directly after a chosen call to the file system.
 
 Owns: the points, by name, and kills at each: of puts, claims, flushes, closes, compactions and
 collections, on a real disk. Does not own: kills at random times (test_kill), power cuts
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# As many as a soak asks for.
+# A soak sets the number.
 KILLS = int(os.environ.get("LANCEMEM_POINT_KILLS", "16"))
 
 SHARD = f"{TABLE}/_mem_wal/*"
@@ -35,15 +35,16 @@ UNNAMED = f"{SHARD}/wal/#"
 
 
 class Point(NamedTuple):
-    """How many there are in a round, the call as `syscalls.c` names it, the pattern of its path."""
+    """The number in a round, the call as `syscalls.c` names it, the pattern of its path."""
 
     in_a_round: int
     call: str
     pattern: str
 
 
-# The process ends directly behind such a call. Until a file has its own name it has none, and the
-# system shows `#` and a number, or another one: with `#` and a number behind, or `.tmp` before.
+# The process ends directly after such a call. A file may be nameless at first, which the system
+# shows as `#` and a number. Or it has a temporary name: with `#` and a number at the end, or `.tmp`
+# at the start.
 POINTS = {
     "log entry made": Point(12, "unnamed", f"{UNNAMED}*"),
     "log entry written": Point(12, "write", f"{UNNAMED}*"),
@@ -104,7 +105,7 @@ PROMISING = {"ack", "flushed"}
 def server(
     syscalls_library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Forks, Path]]:
-    """Give the program that forks, and the folder below which it sees calls."""
+    """Return the program that forks, and the folder below which it sees calls."""
     root = tmp_path_factory.mktemp("killed")
     preloaded = {
         "LD_PRELOAD": str(syscalls_library),

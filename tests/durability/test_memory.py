@@ -1,4 +1,4 @@
-"""How much memory a job takes that may hold little and is given much.
+"""The memory of a job with a small budget and many rows.
 
 Owns: the peak of a real process. Does not own: when a put waits (the core's `backpressure`).
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 BATCH_BYTES = 4 * MIB
 WRITTEN_BYTES = 1024 * MIB
-# The budget is four MemTables. Beside it stand one entry that is being encoded and one SSTable that
-# is being written: the smaller the budget, the larger their part.
+# The budget is four MemTables. One entry that is being encoded and one SSTable that is being
+# written come on top: the smaller the budget, the larger their share.
 BUDGETS = [pytest.param(256 * MIB, id="256 MiB"), pytest.param(64 * MIB, id="64 MiB")]
 
 
@@ -32,7 +32,7 @@ LARGE_BYTES = 512 * MIB
 def test_a_large_put_takes_its_rows_twice_beside_the_callers(
     tmp_path: Path, shape: str, times: float
 ) -> None:
-    """As lancemem copied them, and in the entry of the log; chunks once more, which are joined."""
+    """Once as lancemem copied them, once in the log entry; chunks once more, as they are joined."""
     order = json.dumps([str(tmp_path / TABLE), LARGE_BYTES, shape])
     ended = subprocess.run(  # noqa: S603 - our own program
         command("large_put", order),

@@ -1,4 +1,4 @@
-"""What each mode of a put promises once it has returned, while the process lives.
+"""The promises of each mode of a put after it has returned, while the process lives.
 
 Owns: the column "after return" of the table in docs/write-path.md. Does not own: kills and power
 cuts (test_kill, test_power_cut).
@@ -33,7 +33,7 @@ def live_state(table: lancemem.Table, job: lancemem.Job) -> oracle.State:
 
 
 def stored_state(table: lancemem.Table) -> oracle.State:
-    """Read as a process would that has no job of the table."""
+    """Read as a process without a job of the table would."""
     return oracle.state_of(lancemem.open_table(table.uri).scan().to_table())
 
 
@@ -62,7 +62,7 @@ def test_a_put_that_returned_is_seen_by_other_processes_where_it_said_durable(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_put_that_returned_is_found_by_its_key_whoever_indexes_it(
+def test_a_put_that_returned_is_found_by_its_key_in_both_index_modes(
     table: lancemem.Table, mode: str
 ) -> None:
     with table.start_job(shard=0, config=writer_config(MODES[mode])) as job:

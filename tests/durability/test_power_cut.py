@@ -1,4 +1,4 @@
-"""What is there after the power was cut, with files synced: `fsync=True`, the default.
+"""The rows after a power cut, with files synced: `fsync=True`, the default.
 
 Owns: acknowledged durable rows, rows of jobs that are not durable, compactions and new tables.
 Does not own: jobs that do not sync (test_power_cut_unsynced), killed processes (test_kill).
@@ -22,7 +22,7 @@ SMALL = {"max_memtable_rows": 24}
 
 
 def life(config: dict[str, Any]) -> list[list[Any]]:
-    """Write a life with flushes, asked for and not, several jobs and a closing flush."""
+    """Write a life with explicit and automatic flushes, several jobs and a closing flush."""
     return [
         ["create", {}],
         ["start_job", config],

@@ -1,6 +1,6 @@
-"""Power cuts in lives that are drawn: jobs of any settings, flushes, compactions and collections.
+"""Power cuts in random lives: jobs of any settings, flushes, compactions and collections.
 
-Owns: which lives. Does not own: what is promised after a cut (`cuts`), or single stories of one
+Owns: the lives. Does not own: the promises after a power cut (`cuts`), or chosen stories
 (`test_power_cut`).
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LIVES = 4
 Step = list[Any]
 
-# What comes behind some operations of a job.
+# Steps that follow some operations of a job.
 BEHIND: list[list[Step]] = [
     [],
     [["flush"]],
@@ -35,7 +35,7 @@ BEHIND: list[list[Step]] = [
 
 
 def drawn_config(chance: random.Random) -> dict[str, Any]:
-    """Draw the settings of a job; all of them sync what they acknowledge."""
+    """Draw the settings of a job; all of them sync before an acknowledgement."""
     config: dict[str, Any] = {
         "max_memtable_rows": chance.choice([1, 24, 1_000]),
         "max_wal_buffer_bytes": chance.choice([1, 1 << 20]),
@@ -45,7 +45,7 @@ def drawn_config(chance: random.Random) -> dict[str, Any]:
 
 
 def drawn_life(chance: random.Random) -> list[Step]:
-    """Draw a life of several jobs, of which some are fenced by the next one."""
+    """Draw a life of several jobs, some of which the next job fences."""
     steps: list[Step] = [["create", {}]]
     for _ in range(chance.randint(2, 5)):
         steps.append(["start_job", drawn_config(chance)])

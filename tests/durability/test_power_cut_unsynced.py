@@ -1,6 +1,6 @@
-"""What is there after the power was cut, where a job or a table does without syncs.
+"""The rows after a power cut, where a job or a table does not sync.
 
-Owns: `fsync=False`: what rows that were synced before may suffer, that nothing wrong is read.
+Owns: `fsync=False`: the fate of rows that were synced before, and that no wrong row is read.
 Does not own: files that are synced (test_power_cut).
 """
 
@@ -61,7 +61,7 @@ def test_after_a_power_cut_rows_that_were_not_synced_are_a_prefix_or_the_damage_
 def test_what_a_job_did_not_sync_may_be_lost_to_the_last_row(
     unsynced_life: Logged, ram_path: Path
 ) -> None:
-    """The simulator takes away what it may; without that the other tests would prove nothing."""
+    """The simulator removes unsynced bytes; otherwise the other tests would prove nothing."""
     end = [unsynced_life.marks[-1].at + 1]
     for cut in cuts(unsynced_life, "missing", ram_path, promising={"ack"}, when=end):
         assert cut.promised > SYNCED

@@ -1,6 +1,6 @@
-"""A process that runs out of space, handles, rights or time loses nothing and goes on by itself.
+"""A process without space, handles, permission or right time loses no row and recovers by itself.
 
-Owns: starting the child that lives each story. Does not own: the stories (`shortage`), kills and
+Owns: starting the child that runs each story. Does not own: the stories (`shortage`), kills and
 power cuts.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile what takes things away."""
+    """Compile the library that withholds resources."""
     return compiled("shortage", tmp_path_factory.mktemp("shortage"))
 
 

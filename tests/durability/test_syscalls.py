@@ -1,7 +1,7 @@
-"""What a put asks of the disk between its start and its acknowledgement, no less and no more.
+"""The file system calls of a put between its start and its acknowledgement, no fewer and no more.
 
-Owns: syncs of files and folders, and that a put in a steady state touches one WAL entry and nothing
-else. Does not own: what survives because of that (test_power_cut).
+Owns: syncs of files and folders, and that a put in a steady state touches only its WAL entry. Does
+not own: the rows that survive (test_power_cut).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def steady_life(library: Path, root: Path, config: dict[str, Any]) -> Logged:
 
 
 def puts_of(logged: Logged) -> list[list[Call]]:
-    """Give the calls of each put, from its start to its acknowledgement."""
+    """Return the calls of each put, from its start to its acknowledgement."""
     return [between(logged.calls, logged.marks, number) for number in range(1, PUTS + 1)]
 
 

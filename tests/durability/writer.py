@@ -1,9 +1,9 @@
-"""The program of the child processes: writes as it is told and says what was acknowledged.
+"""The program of the child processes: it runs given steps and prints acknowledgements.
 
-Owns: the steps, and a line for each thing that a promise hangs on: `start 3`, `ack 3` where the
-put was durable, `took 3` where it was not, `flushed 3`, `closed 3`. Lines go to standard output in
-one write each; with a second argument also to that file, where the log of calls shows them.
-Does not own: what the lines promise.
+Owns: the steps, and a line for each event that a promise depends on: `start 3`, `ack 3` for a
+durable put, `took 3` for a put that is not durable, `flushed 3`, `closed 3`. Each line is one write
+to standard output; with a second argument also to that file, where the log of calls shows it.
+Does not own: the promises of the events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Writer:
             self.outputs.append(os.open(marks, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
 
     def say(self, event: str) -> None:
-        """Say that something happened, and after how many operations."""
+        """Print an event and the number of operations before it."""
         for output in self.outputs:
             os.write(output, f"{event} {self.done}\n".encode())
 
@@ -44,11 +44,11 @@ class Writer:
         self.say("created")
 
     def resume(self, done: int) -> None:
-        """Go on behind the operations that a process before did."""
+        """Continue after the operations of an earlier process."""
         self.done = done
 
     def start_job(self, config: dict[str, Any]) -> None:
-        """Start a job; one that runs is fenced."""
+        """Start a job; a running job is fenced."""
         table = lancemem.open_table(self.uri)
         self.job = table.start_job(shard=0, config=writer_config(config))
         self.say("claimed")
@@ -99,12 +99,12 @@ class Writer:
         self.say("rewritten")
 
     def collect(self) -> None:
-        """Remove all that nobody needs, however young."""
+        """Remove all garbage, however young."""
         lancemem.open_table(self.uri).collect_garbage(older_than=timedelta(0))
         self.say("collected")
 
     def do(self, steps: list[list[Any]]) -> None:
-        """Do steps, each a method's name and its arguments."""
+        """Do steps, each the name of a method and its arguments."""
         for name, *arguments in steps:
             getattr(self, name)(*arguments)
 

@@ -1,4 +1,4 @@
-"""A running S3 server, and a place for a table in it."""
+"""A running S3 server, and a place for a table on it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def s3() -> Iterator[S3]:
 
 @pytest.fixture
 def place(s3: S3) -> Iterator[Place]:
-    """Name a place in a bucket of its own, where no table is yet."""
+    """Name a place without a table, in its own bucket."""
     bucket = s3.make_bucket()
     yield Place(s3, bucket, f"s3://{bucket}/folder/table.lance", s3.options())
     s3.switch("")
 
 
 def rows(ids: range, name: str) -> pa.Table:
-    """Give rows with these ids, all of the same name."""
+    """Return rows with these ids, all with the same name."""
     return pa.table({"id": list(ids), "name": [name] * len(ids)}, schema=SCHEMA)

@@ -1,10 +1,10 @@
-"""An HTTP proxy that puts a server far away, in a process of its own.
+"""An HTTP proxy that adds latency to a server, in its own process.
 
 Owns: forwarding, a log of requests, and when a request goes on: after a delay, or in waves. A wave
-goes when its reader has nothing more to ask: no answer is on its way and every thread of the reader
-sleeps. Then all of its requests go at once, so that the number of waves is the depth of a
-read in round trips, however slow the machine or the server is.
-Does not own: who reads (`waves`), or the server.
+goes when its reader can send no further request: no answer is on its way and every thread of the
+reader sleeps. Then all of its requests go at once. So the number of waves is the depth of a read in
+round trips, however slow the machine or the server is.
+Does not own: the reader (`waves`), or the server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# Seconds without a request or an answer before a wave goes, and between two looks.
+# Seconds without a request or an answer before a wave goes, and seconds between two checks.
 QUIET = 0.05
 LOOK = 0.01
 WITHOUT_BODY = {204, 304}
@@ -73,7 +73,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.port = port
         self.delay = 0.0
-        # Whose requests go in waves.
+        # The process whose requests go in waves.
         self.reader: int | None = None
         self.log: list[Request] = []
         self.wave = 0
@@ -142,7 +142,7 @@ class Proxy:
             self.waiting.clear()
 
     def obey(self, line: str) -> str:
-        """Do what one line of input says and answer in one line."""
+        """Obey one line of input and answer in one line."""
         command, _, value = line.partition(" ")
         if command == "delay":
             self.delay, self.reader = float(value), None

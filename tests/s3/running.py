@@ -1,6 +1,6 @@
-"""The S3 server as a program uses it that is not a server: started, asked, ended.
+"""The S3 server for tests: start, requests, end.
 
-Owns: the server's process, and requests of nobody in particular.
+Owns: the server's process, and plain HTTP requests.
 Does not own: what the server does (`server`), or tables in it.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # noqa: S105 - it opens nothing
-# moto asks who calls, and believes any signature.
+# moto requires credentials, and accepts any signature.
 SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=tests/20260101/us-east-1/s3/aws4_request, "
     "SignedHeaders=host, Signature=0"
@@ -32,7 +32,7 @@ SIGNED = {
 
 @dataclass(frozen=True)
 class S3:
-    """The server, as somebody sees it who speaks HTTP."""
+    """The server, as an HTTP client sees it."""
 
     port: int
 
@@ -49,7 +49,7 @@ class S3:
             connection.close()
 
     def make_bucket(self) -> str:
-        """Make a bucket that nobody else has, and return its name."""
+        """Create a bucket with a unique name, and return the name."""
         bucket = f"bucket-{uuid.uuid4().hex}"
         assert self.request("PUT", f"/{bucket}")[0] == 200
         return bucket
@@ -60,7 +60,7 @@ class S3:
         return found
 
     def options(self) -> dict[str, str]:
-        """Give the storage options that reach it."""
+        """Return the storage options that reach it."""
         return {
             "aws_endpoint": f"http://127.0.0.1:{self.port}",
             "aws_region": "us-east-1",
@@ -70,12 +70,12 @@ class S3:
         }
 
     def switch(self, mode: str) -> None:
-        """Switch a fault on, or with an empty name off."""
+        """Turn a fault on, or off with an empty name."""
         self.request("GET", server.MODE + mode)
 
 
 def environment() -> dict[str, str]:
-    """Give a child what it needs to find this package."""
+    """Return the environment in which a child finds this package."""
     places = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 

@@ -1,8 +1,8 @@
 """moto's S3 server, in a process of its own.
 
-Owns: what stands around it: writes one at a time, because moto looks and then stores in two steps
-and two writers could both succeed; a log of requests; faults that a test switches on.
-Does not own: S3. `test_server` proves what the other tests rely on.
+Owns: the wrapper around moto: writes one at a time, because moto checks and stores in two steps and
+two writers could both succeed; a log of requests; faults that a test turns on.
+Does not own: S3. `test_server` checks the behaviour that the other tests rely on.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MODE = "/--mode/"
 EXPIRED = "expired"
 # Forgets conditions, as some servers do.
 UNCONDITIONAL = "unconditional"
-# Gives objects, and not listings, the time that they have by a clock of a week ago or of next week.
+# Shifts the times of objects, but not of listings, by a week back or ahead.
 BEHIND, AHEAD = "behind", "ahead"
-# Does what the next write asks whose path has these words, and answers as if it had failed.
+# Executes the next write whose path has these words, and answers as if it had failed.
 LOSES = "loses-"
 
 
 def spelled(token: str) -> list[str]:
-    """Give a token as it is, and as servers and what stands between may write it."""
+    """Return a token in the encodings in which servers and proxies may repeat it."""
     named = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "+": "&#43;", "/": "&#x2F;", "=": "&#x3d;"}
     return [
         token,
@@ -47,12 +47,12 @@ def spelled(token: str) -> list[str]:
 
 
 class Handler(WSGIRequestHandler):
-    """Keeps connections open, and says nothing."""
+    """Keeps connections open, and logs nothing."""
 
     protocol_version = "HTTP/1.1"
 
     def log_request(self, *_: object) -> None:
-        """Say nothing: the log is asked for."""
+        """Log nothing: tests ask for the log of `Around`."""
 
 
 class Around:
@@ -105,7 +105,7 @@ class Around:
         return body
 
     def dated(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Move the time of an object, where the server's clock is to be wrong."""
+        """Shift the time of an object, where the server's clock is to be wrong."""
         if self.mode not in {BEHIND, AHEAD}:
             return headers
         week = timedelta(days=7 if self.mode == AHEAD else -7)
@@ -131,7 +131,7 @@ def answer(start: Callable[..., Any], status: str, body: bytes) -> list[bytes]:
 
 
 def main() -> None:
-    """Serve on a free port, which is the only line of output, until the parent is gone."""
+    """Serve on a free port, which is the only line of output, until the parent ends."""
     server = make_server("127.0.0.1", 0, Around(), threaded=True, request_handler=Handler)
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()

@@ -1,7 +1,7 @@
 """Clocks of a process and of an S3 server that are a week apart.
 
-Owns: what is refused then. Not here: how far clocks may be apart (unit tests of `collect`), ages of
-files on a local disk (`test_collect`).
+Owns: the calls that are refused then. Not here: how far clocks may be apart (unit tests of
+`collect`), ages of files on a local disk (`test_collect`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOW = timedelta(0)
 
 
 def removals(place: Place) -> list[str]:
-    """Give the requests so far that could have removed something."""
+    """Return the requests so far that could have removed an object."""
     of_bucket = [r for r in place.s3.log() if r["path"].startswith(f"/{place.bucket}")]
     return [r["path"] for r in of_bucket if r["method"] in {"DELETE", "POST"}]
 
@@ -46,13 +46,13 @@ def test_a_collector_whose_clock_is_a_week_off_removes_nothing(place: Place, sid
     assert table.scan().count_rows() == 10
 
 
-def test_a_staged_run_is_as_old_as_the_clock_of_the_server_says(place: Place) -> None:
+def test_the_age_of_a_staged_sstable_is_by_the_clock_of_the_server(place: Place) -> None:
     table = lancemem.create_table(
         place.uri, SCHEMA, primary_key="id", storage_options=place.options
     )
-    stage = table.bulk_writer()
-    stage.upsert(rows(range(3), "a"))
-    staged = stage.finish()
+    bulk = table.bulk_writer()
+    bulk.upsert(rows(range(3), "a"))
+    staged = bulk.finish()
     place.s3.switch(server.AHEAD)
     with pytest.raises(lancemem.InvalidInputError, match="more than six days ago"):
         table.commit(staged)

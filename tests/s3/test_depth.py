@@ -1,4 +1,4 @@
-"""A read of a far store asks many things at a time, not one after the other."""
+"""A read of a remote store sends many requests in parallel, not in sequence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .running import S3
 
 KEYS = [1, 9, 25, 77]
-# Round trips of a cold read: log and hints, manifests, runs, their files' ends, keys, rows.
+# Round trips of a cold read: log and hints, manifests, SSTables, footers of their files, keys,
+# rows.
 DEEPEST = 6
 
 
@@ -60,7 +61,7 @@ def layered(place: Place, name: str, shards: int, runs: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_cold_read_of_many_runs_is_no_deeper_than_one_of_a_single_run(
+def test_a_cold_read_of_many_sstables_is_no_deeper_than_one_of_a_single_sstable(
     place: Place, proxy: waves.Proxy
 ) -> None:
     one, many = layered(place, "one", 1, 1), layered(place, "many", 2, 4)

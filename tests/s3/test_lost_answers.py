@@ -1,4 +1,4 @@
-"""A commit whose answer is lost on its way: it happened, so nobody is told that it did not."""
+"""A commit whose answer is lost on its way: it happened, so no call reports a failure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def newest(place: Place) -> int:
 
 
 def lose_one(place: Place, words: str = "_versions/") -> int:
-    """Lose the answer to the next such write; return how many requests came before."""
+    """Lose the answer to the next such write; return the number of requests before it."""
     place.s3.switch(server.LOSES + words)
     return len(place.log())
 
@@ -70,7 +70,7 @@ def test_a_compaction_tells_what_it_did(place: Place) -> None:
     assert (done.num_generations, done.base_version) == (1, newest(place))
     assert table.stats().num_sstables == 0
     assert sorted(table.scan().to_table()["count"].to_pylist()) == [2, 2]
-    # Its files are those of a version, so a collection leaves them.
+    # A version lists its files, so a collection leaves them.
     table.collect_garbage(older_than=timedelta(0))
     fresh = lancemem.open_table(place.uri, storage_options=place.options)
     assert sorted(fresh.scan().to_table()["count"].to_pylist()) == [2, 2]

@@ -39,7 +39,7 @@ def test_queries_of_datafusion_do_not_repeat_the_token_either(place: Place) -> N
     assert SECRET not in str(raised.value)
 
 
-def test_an_answer_that_repeats_the_token_reaches_nobody(
+def test_an_answer_that_repeats_the_token_is_never_shown(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {**place.options, "aws_session_token": TOKEN}
@@ -62,10 +62,10 @@ def test_an_answer_that_repeats_the_token_reaches_nobody(
                 call()
             texts.append(str(raised.value))
     texts += [record.getMessage() for record in caplog.records]
-    # Of base64 what depends on the token's neighbours may stay, a character or two.
+    # In base64 a character or two depend on the token's neighbours, and may stay.
     spellings = [spelling.strip("=")[3:-3] for spelling in server.spelled(TOKEN)]
     for text in texts:
         assert not any(spelling in text for spelling in spellings), text
         assert SECRET not in text, text
-    assert any("ExpiredToken" in text for text in texts), "the answer itself is told"
+    assert any("ExpiredToken" in text for text in texts), "the error contains the answer"
     assert any("******" in text for text in texts), "the token was in an answer"

@@ -1,4 +1,4 @@
-"""What the other tests rely on, and that the engine really asks for it."""
+"""Properties of the server that the other tests rely on, and that the engine uses them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     assert found(base.to_table()) == expected
 
 
-def test_the_files_of_runs_are_compared_when_somebody_asks(
+def test_the_files_of_sstables_are_compared_by_verify_sstables(
     single: lancemem.Table, place: Place
 ) -> None:
     with single.start_job(shard=0) as job:

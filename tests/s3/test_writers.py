@@ -1,4 +1,4 @@
-"""Writers in processes of their own: killed, and fenced."""
+"""Writers in their own processes: killed, and fenced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Writer:
-    """A running writer and what it said so far."""
+    """A running writer and its output so far."""
 
     def __init__(self, place: Place, name: str, flush_every: int) -> None:
         self.child = subprocess.Popen(
@@ -36,14 +36,14 @@ class Writer:
         self.tell(json.dumps({**told, "flush_every": flush_every}))
 
     def tell(self, line: str) -> None:
-        """Say something to it; it may be gone."""
+        """Send it a line; it may have ended."""
         assert self.child.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.write(f"{line}\n")
             self.child.stdin.flush()
 
     def lines(self) -> Iterator[tuple[str, int]]:
-        """Give what it says, until it ends. It is one put ahead, however fast the store is."""
+        """Yield its output, until it ends. It is one put ahead, however fast the store is."""
         assert self.child.stdout is not None
         for line in self.child.stdout:
             event, number = line.split()
@@ -55,11 +55,11 @@ class Writer:
             yield event, int(number)
 
     def wait_for(self, event: str, number: int) -> None:
-        """Read on until it says something."""
+        """Read on until a line of output."""
         assert (event, number) in self.lines(), f"it never said '{event} {number}'"
 
     def end(self) -> None:
-        """Kill it and read what it had said."""
+        """Kill it and read the rest of its output."""
         self.child.kill()
         for _ in self.lines():
             pass
@@ -78,7 +78,7 @@ def table(place: Place) -> lancemem.Table:
 
 
 def turns(table: lancemem.Table) -> list[int]:
-    """Give the turns whose rows are in the table, each of them whole."""
+    """Return the turns whose rows are in the table, each of them whole."""
     ids = sorted(table.scan().to_table()["id"].to_pylist())
     found = sorted({i // ROWS for i in ids})
     assert ids == [turn * ROWS + row for turn in found for row in range(ROWS)]
@@ -105,7 +105,7 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(
 
 
 def turns_of_killed(table: lancemem.Table) -> list[int]:
-    """Give the turns of the killed writers alone."""
+    """Return the turns of the killed writers alone."""
     ids = table.scan(filter="name = 'killed'").to_table()["id"].to_pylist()
     return sorted({i // ROWS for i in ids})
 
@@ -128,7 +128,7 @@ def test_of_two_processes_the_later_claim_has_the_shard(
     assert first.acknowledged >= 5
     names = table.scan().to_table().group_by("name").aggregate([("id", "count")])
     rows_of = dict(zip(names["name"].to_pylist(), names["id_count"].to_pylist(), strict=True))
-    # The second writes the same keys from the first one on, over what the first acknowledged.
+    # The second writer writes the same keys again, over the rows that the first acknowledged.
     written = max(first.acknowledged, second.acknowledged)
     assert sum(rows_of.values()) in {written * ROWS, (written + 1) * ROWS}
     assert rows_of["second"] >= second.acknowledged * ROWS

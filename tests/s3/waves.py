@@ -1,7 +1,7 @@
 """How many round trips deep a cold read is.
 
-Owns: a reader in a process of its own, behind the proxy; what it asked for, step by step.
-Does not own: how the waves are told (`proxy`), or the table that is read.
+Owns: a reader in its own process, behind the proxy; its requests, step by step.
+Does not own: the detection of waves (`proxy`), or the table that is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .running import S3, environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Parts of paths that tell nothing.
+# Random parts of paths.
 NAMES = {
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "SHARD",
     r"[0-9a-f]{8}_gen_\d+": "RUN",
@@ -71,18 +71,18 @@ for rows in {"lancemem": lancemem, "lance": lance}[told["side"]](told["what"]):
 
 @dataclass
 class Step:
-    """What a reader asked for in one step, and how long it took."""
+    """The requests of a reader in one step, and the duration."""
 
     requests: list[Request]
     seconds: float
 
     @property
     def depth(self) -> int:
-        """Waves, one after the other."""
+        """The waves in their order."""
         return max((request.wave for request in self.requests), default=0)
 
     def waves(self) -> list[str]:
-        """Say of each wave what it asked for."""
+        """Return the requests of each wave."""
         told = []
         for wave in range(1, self.depth + 1):
             kinds = Counter(kind(it) for it in self.requests if it.wave == wave)
@@ -92,7 +92,7 @@ class Step:
 
 @dataclass
 class Cold:
-    """A table opened and read by a process that knew nothing of it."""
+    """A table opened and read by a process without any cache."""
 
     open: Step
     read: Step
@@ -163,7 +163,7 @@ def proxy(s3: S3) -> Iterator[Proxy]:
 
 
 def kind(request: Request) -> str:
-    """Name what a request is for: method and path without what is random or a number."""
+    """Name the purpose of a request: method and path, without random parts and numbers."""
     path, _, query = request.path.partition("?")
     asked = urllib.parse.parse_qs(query)
     action = request.method

@@ -1,4 +1,4 @@
-"""The program of the writers that are killed or fenced: it puts and says what was acknowledged."""
+"""The program of the writers that are killed or fenced: it puts and prints acknowledgements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 3
 
 
 def say(line: str) -> None:
-    """Say something in one write: a killed process leaves no half line."""
+    """Print a line in one write: a killed process leaves no half line."""
     os.write(1, f"{line}\n".encode())
 
 

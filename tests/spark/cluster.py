@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and workers, each a process of its own.
+"""A standalone Spark cluster on this machine: a master and workers, each in its own process.
 
 Owns: starting them from the installed pyspark, and ending them. Does not own: what runs on it.
 """
@@ -29,7 +29,7 @@ START_SECONDS = 60.0
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
-    """Start a master and its workers, one core each, and give the master's address."""
+    """Start a master and its workers, one core each, and return the master's address."""
     folder.mkdir(parents=True)
     quiet = folder / "log4j2.properties"
     quiet.write_text("rootLogger.level = off\n")
@@ -86,7 +86,7 @@ def _wait_for_workers(page: str) -> None:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             pass
         except json.JSONDecodeError:
-            # For a moment its first page answers for all others.
+            # At first the master answers every path with its first page.
             pass
         assert time.monotonic() < deadline, "the cluster does not start"
         time.sleep(0.2)

@@ -1,7 +1,6 @@
 """A Spark driver in a process of its own; `test_kills` runs it: STORY FOLDER ARGUMENTS.
 
-Owns: whom it kills of those that work for it, and where it dies itself. Does not own: what must
-be in the table afterwards.
+Owns: which of its processes it kills, and where it dies itself. Does not own: the expected rows.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SCHEMA = pa.schema(
 )
 
 
-# After the first rows, until somebody is killed.
+# Seconds between the first rows and a kill.
 LONGEST_WAIT_SECONDS = 0.5
 
 
@@ -54,7 +53,7 @@ def session(master: str, folder: Path) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.executor.memory": "512m",
         "spark.speculation": "true",
-        # As many executors as die here would end the application otherwise.
+        # So many dead executors would end the application otherwise.
         "spark.task.maxFailures": "8",
         "spark.deploy.maxExecutorRetries": "-1",
     }
@@ -65,7 +64,7 @@ def session(master: str, folder: Path) -> SparkSession:
 
 
 def processes(what: str) -> Iterator[tuple[int, bytes]]:
-    """Every process with a file of what the system tells of it; some end meanwhile."""
+    """Every process with the text of a file in /proc; some processes end meanwhile."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield int(process.name), (process / what).read_bytes()
@@ -82,9 +81,9 @@ def executors(application: str) -> list[int]:
 
 
 def children(parents: list[int]) -> list[int]:
-    """The processes that others have started."""
+    """The processes by their parent."""
     stats = processes("stat")
-    # Behind the name, which may hold anything: the state, then the parent.
+    # After the name, which may contain any characters: the state, then the parent.
     return [pid for pid, stat in stats if int(stat.rpartition(b")")[2].split()[1]) in parents]
 
 
@@ -93,7 +92,7 @@ def workers(application: str) -> list[int]:
     return children(children(executors(application)))
 
 
-# Who is killed at once. An executor takes its Python processes along, and is slow to come back.
+# How many are killed at once. An executor ends its Python processes too, and restarts slowly.
 VICTIMS: dict[str, Callable[[str], list[int]]] = {
     "all executors": executors,
     "a worker": lambda application: workers(application)[:1],
@@ -103,7 +102,7 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
 
 
 def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
-    """Upsert, and kill somebody as soon as the first rows are in a log, or a little later."""
+    """Upsert, and kill processes as soon as the first rows are in a log, or a little later."""
     spark = session(master, folder)
     lancemem.spark.table.DRIVER_BYTES = 0
     uri = str(folder / "table.lance")
@@ -128,7 +127,7 @@ def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
 
 
 class Killer(threading.Thread):
-    """Waits for a new log entry of a table, then some time, and kills whom it is told."""
+    """Waits for a new log entry of a table, then some time, and kills the chosen processes."""
 
     def __init__(self, uri: str, victims: Callable[[], list[int]], wait: float) -> None:
         super().__init__()
@@ -136,7 +135,7 @@ class Killer(threading.Thread):
         self.before = self.entries()
 
     def entries(self) -> set[Path]:
-        """Give the log entries of all shards."""
+        """Return the log entries of all shards."""
         return set(Path(self.uri).rglob("wal/*.arrow"))
 
     def run(self) -> None:

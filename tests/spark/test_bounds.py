@@ -1,4 +1,4 @@
-"""What the driver takes of a DataFrame: no more than its bound, whatever Spark's estimate says."""
+"""The driver collects no more of a DataFrame than its bound, whatever Spark estimates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS, WIDE = 400, "lorem ipsum " * 5_000
 
 
 def small_looking(spark: SparkSession, folder: Path) -> DataFrame:
-    """Read a file of some KiB whose rows have 24 MiB."""
+    """Read a file of a few KiB whose rows take 24 MiB."""
     folder.mkdir()
     rows = pa.table({"id": range(ROWS), "text": [WIDE] * ROWS})
     pq.write_table(rows, folder / "rows.parquet", compression="zstd", row_group_size=100)
@@ -52,7 +52,7 @@ def test_rows_that_only_look_few_are_written_by_tasks(
     )
     monkeypatch.delattr(writer, "write_here")
     if jobs:
-        # Dictionary-encoded in Spark's memory, it looks small there, too.
+        # Dictionary encoding makes it look small in Spark's memory too.
         unknown = rows.mapInArrow(lambda batches: batches, rows.schema)
         with table.start_jobs():
             assert table.upsert(unknown).num_rows == ROWS

@@ -1,4 +1,4 @@
-"""What a column of operations may say, and that nothing else becomes an upsert.
+"""The operations of a change stream, and that no other value becomes an upsert.
 
 Owns: the names of usual change streams through `apply_changes`, on the driver and in tasks, and
 through the format; which shards a refused or an empty change reaches. Not here: late and repeated
@@ -33,7 +33,7 @@ BEFORE = ("-U", "update_preimage")
 
 
 def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    """Make rows of which Spark knows that they are few."""
+    """Make rows that Spark estimates as few."""
     null = "CAST(NULL AS STRING)"
     values = [
         f"({key}, {'NULL' if v is None else v}, {null if op is None else repr(op)}, {seq})"
@@ -48,7 +48,7 @@ def on_the_driver(table: LancememTable, changes: DataFrame) -> None:
 
 
 def by_tasks(table: LancememTable, changes: DataFrame) -> None:
-    """Apply as the format does, which writes in tasks however little it is."""
+    """Apply as the format does, which always writes in tasks."""
     writer = changes.drop("seq").write.format("lancemem").mode("append")
     writer.option("opColumn", "op").save(table.uri)
 
@@ -86,14 +86,14 @@ def test_the_names_of_usual_change_streams_are_understood(
 
 @pytest.mark.parametrize("apply", [on_the_driver, by_tasks])
 @pytest.mark.parametrize("op", ["t", "", "Delete", None])
-def test_a_change_that_nobody_knows_is_an_error_and_writes_nothing(
+def test_an_unknown_operation_is_an_error_and_writes_nothing(
     spark: SparkSession,
     table: LancememTable,
     apply: Callable[[LancememTable, DataFrame], None],
     op: str | None,
 ) -> None:
     changes = frame(spark, [(100, 1, "U", 0), (101, 2, op, 0)])
-    with pytest.raises(Exception, match=f"column 'op' has {op!r}, which is no change") as caught:
+    with pytest.raises(Exception, match=f"column 'op' has {op!r}, which is no operation") as caught:
         apply(table, changes)
     if apply is on_the_driver:
         assert isinstance(caught.value, lancemem.InvalidInputError)
@@ -119,7 +119,7 @@ def epochs(table: LancememTable) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("v", "op", "told"), [(1, "x", "which is no change"), (None, "U", "column 'v' is null")]
+    ("v", "op", "told"), [(1, "x", "which is no operation"), (None, "U", "column 'v' is null")]
 )
 def test_few_changes_that_one_shard_refuses_are_written_in_none(
     spark: SparkSession, two_shards: LancememTable, v: int | None, op: str, told: str

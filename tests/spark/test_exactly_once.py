@@ -1,7 +1,7 @@
-"""Each row once: failed and repeated tasks, late zombies, restarted streams, two writers at once.
+"""Each row once: failed and repeated tasks, late zombies, restarted streams, concurrent writers.
 
-Owns: stories inside one Spark, whose last line compares with plain Python. Killed processes are
-in test_kills.
+Owns: stories inside one Spark, compared with plain Python at the end. Killed processes are in
+test_kills.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LONG_LOG_PUTS = 64
 
 @pytest.fixture(autouse=True)
 def in_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks write what is little enough for the driver, too."""
+    """Let tasks also write DataFrames that are small enough for the driver."""
     monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", 0)
 
 
@@ -139,7 +139,7 @@ def test_a_shard_that_takes_many_small_batches_keeps_its_log_short(table: Lancem
     assert stored(table) == {0: batches - 1} | dict.fromkeys(range(1, 1 + batches), 0)
 
 
-def test_many_rows_go_into_runs_that_are_linked_once(
+def test_many_rows_go_into_sstables_that_are_committed_once(
     spark: SparkSession, table: LancememTable
 ) -> None:
     wide = numbers(spark, 1_600_000, "id + 1")
@@ -235,7 +235,7 @@ def test_two_writers_of_the_same_keys_leave_one_row_a_key(
     assert failures == []
     found = stored(table)
     assert set(found) == set(range(200))
-    # Each shard saw the last batch of one of the two last.
+    # The last batch of one of the two writers is the last write of each shard.
     ordinals = pa.array(table._table.shard_ordinals(pa.table({"id": list(found)}))).to_pylist()
     for shard in (0, 1):
         values = {
@@ -248,7 +248,7 @@ def write_events(folder: Path, number: int, events: list[dict[str, Any]]) -> Non
     folder.mkdir(exist_ok=True)
     staged = folder.parent / f"{number:05}.json"
     staged.write_text("\n".join(json.dumps(event) for event in events))
-    # Spark takes files by their time, which two of one moment share.
+    # Spark orders files by their time, which two files of one moment share.
     os.utime(staged, (number, number))
     staged.rename(folder / staged.name)
 
@@ -287,10 +287,10 @@ def test_a_stream_whose_log_lost_the_last_batch_writes_it_once(
     expected = {n: min(n, 2) * 100 + n for n in range(20)}
     assert stored(table) == expected
     assert {table._table.txn_version(f"stream:{query_id}", shard=shard) for shard in (0, 1)} == {2}
-    # What Spark would find after the crash.
+    # The state that Spark would find after the crash.
     for name in ("2", ".2.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
-    # Somebody else's newer rows: a second write of the batch would hide them.
+    # Newer rows of another writer: a second write of the batch would supersede them.
     table.upsert(spark.createDataFrame([(5, -5, 9)], DDL))
     write_events(events, 3, [{"id": 99, "v": 99, "seq": 3}])
     run()

@@ -1,4 +1,4 @@
-"""The examples run, and end with what plain Python computes."""
+"""The examples run, and end with the result that plain Python computes."""
 
 from __future__ import annotations
 

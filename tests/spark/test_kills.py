@@ -1,8 +1,7 @@
 """Processes that are killed with SIGKILL: executors and their Python in mid-put, a driver.
 
-Owns: stories that need a Spark of their own, in a child process (`driver`), on Spark's local
-cluster and on a standalone one (`cluster`). Not here: failures inside one Spark
-(test_exactly_once).
+Owns: stories that need their own Spark, in a child process (`driver`), on Spark's local cluster and
+on a standalone one (`cluster`). Not here: failures inside one Spark (test_exactly_once).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 ROOT = Path(__file__).parents[2]
 
 
-# As many as a soak asks for, on each cluster.
+# A soak sets the number for each cluster.
 KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "10")
 MINUTES = 4 + int(KILLS)
 
@@ -55,7 +54,7 @@ def drive(story: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 
 @pytest.fixture(params=["local-cluster", "standalone"])
 def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Give the address of a cluster of two workers."""
+    """Return the address of a cluster of two workers."""
     if request.param == "local-cluster":
         yield "local-cluster[2,1,1024]"
         return
@@ -98,7 +97,7 @@ def test_a_driver_killed_behind_its_write_goes_on_at_its_checkpoint(
     done = drive("die_behind_a_batch", tmp_path)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     assert stored(table) == {n: n + (100 if n >= 5 else 0) for n in range(30)}
-    # Newer than the batch that Spark will repeat.
+    # Rows newer than the batch that Spark will repeat.
     table.upsert(spark.createDataFrame([(7, -7, 9)], "id long, v long, seq long"))
     query = table.stream_upsert(
         source(spark, tmp_path / "events"),

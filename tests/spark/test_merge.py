@@ -1,4 +1,4 @@
-"""merge, lookup and enable: the clauses against plain Python, and what is refused with advice."""
+"""merge, lookup and enable: the clauses against plain Python, and refusals with advice."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_the_values_of_a_merge_go_by_name_and_lose_nothing(
                 with pytest.raises(lancemem.InvalidInputError, match=text):
                     merge(round_floats=False, **{column: value})
             for column, value, match in (
-                ("wall", "current_timestamp()", "timestamp_ntz.*cast it"),
+                ("wall", "current_timestamp()", "timestamp_ntz.*cast the value"),
                 ("at", "named_struct('lat', 1d, 'l', 1d)", "struct of lat, lon"),
                 ("n", "true", "boolean"),
             ):

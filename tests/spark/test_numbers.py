@@ -1,4 +1,4 @@
-"""Doubles from Spark for columns of floats and integers: by every way to write, as from Python."""
+"""Doubles from Spark for columns of floats and integers: every way to write, as from Python."""
 
 from __future__ import annotations
 

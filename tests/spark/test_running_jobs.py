@@ -1,6 +1,6 @@
 """Jobs that stay between a driver's writes: claimed once, given back, taken again, read by others.
 
-Owns: `LancememTable.start_jobs`. Not here: what a repeated write does (test_exactly_once).
+Owns: `LancememTable.start_jobs`. Not here: repeated writes (test_exactly_once).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-# What another process sees of jobs that are offered to it.
+# Another process that reads the rows of served jobs.
 READER = """
 import sys
 import lancemem

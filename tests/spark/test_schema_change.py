@@ -1,7 +1,7 @@
 """Tables that change under Spark: columns that come and go, and another table in the same place.
 
-Owns: that a session which has worked with a table works with what it is now. Not here: rows of
-before under new columns (test_schema_change).
+Owns: that a session which has used a table uses its present state. Not here: older rows under new
+columns (test_schema_change).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ lance = pytest.importorskip("lance")
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# So many rows that tasks write them, not the driver.
+# Enough rows that tasks write them, not the driver.
 MANY = 200_000
 
 

@@ -143,7 +143,7 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
     assert spark.sql("select count(*) from t where id < 5").collect() == [(5,)]
     spark.sql("insert into t select 100L, 'x', 1d")
     assert spark.sql("select v from t where id = 100").collect() == [(1.0,)]
-    # Another program may leave such a name: the JVM makes it without a look at the format.
+    # Another program may leave such a name: the JVM creates it without asking the format.
     spark._jsparkSession.sql(
         "create table catalogued (id long, name string, v double) using lancemem"
     )
@@ -165,8 +165,8 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
             lambda: save(rows(spark, 0, 1), table_uri + "2", primaryKey="id", shards="four"),
             "option shards is a whole number of at least 1, got 'four'",
         ),
-        (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "means nothing"),
-        (lambda: save(rows(spark, 0, 1), table_uri, op="delete", opColumn="name"), "leave one out"),
+        (lambda: save(rows(spark, 0, 1), table_uri, opp="x"), "unknown option 'opp'"),
+        (lambda: save(rows(spark, 0, 1), table_uri, op="delete", opColumn="name"), "give one of"),
         (lambda: save(rows(spark, 0, 1), table_uri + "2", op="merge", primaryKey="id"), "got 'm"),
         (lambda: save(rows(spark, 0, 1), table_uri, opColumn=""), "opColumn names a column"),
         (lambda: save(rows(spark, 0, 1), table_uri, primaryKey="v"), "the primary key 'id', not"),
@@ -221,7 +221,7 @@ def test_no_name_of_sparks_catalogue_is_made_for_a_table_and_nothing_is_written(
             make()
         assert not spark.catalog.tableExists("made"), name
         assert not Path(path).exists(), name
-    # What a program that runs SQL elsewhere is told.
+    # The error that a program gets which runs SQL without the wrapper.
     save(few, path, primaryKey="id")
     for text in (f"create table made using lancemem location '{path}'",
                  "create table made using lancemem as select 1L id"):  # fmt: skip
@@ -272,7 +272,7 @@ def test_a_table_without_a_key_goes_by_none(spark: SparkSession, table_uri: str)
     assert table.toDF().count() == 2
 
 
-# Folders of SSTables without a generation, which only a link gives them.
+# Folders of SSTables without a generation, which only a commit assigns.
 STAGED = "*_gen_0"
 
 
@@ -300,7 +300,7 @@ def test_a_write_whose_task_fails_leaves_nothing_behind(
 ) -> None:
     save(rows(spark, 0, 10), table_uri, primaryKey="id")
     linked = set(Path(table_uri).rglob(STAGED))
-    # One of each task but the last.
+    # One SSTable of each task but the last.
     runs = len(linked) + 2
     broken = failing_behind_the_others(rows(spark, 0, 3000), table_uri, runs)
     with pytest.raises(Exception, match=f"{runs} runs are staged"):
@@ -323,7 +323,7 @@ def test_a_table_is_not_taken_for_small_in_a_join(spark: SparkSession, table_uri
         assert joined.count() == 100
 
 
-def test_a_read_is_divided_by_fragments_and_its_parts_share_a_cut(
+def test_a_read_is_divided_by_fragments_and_its_parts_share_a_snapshot(
     spark: SparkSession, table_uri: str
 ) -> None:
     table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")

@@ -1,7 +1,7 @@
-"""What a stream into a table says of itself while it runs.
+"""The progress of a stream into a table while it runs.
 
-Owns: the metrics of each micro-batch, and columns that are missing. Not here: that each micro-batch
-is written once (test_exactly_once).
+Owns: the metrics of each micro-batch, and missing columns. Not here: that each micro-batch is
+written once (test_exactly_once).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_the_progress_of_a_stream_has_its_rows_and_its_lag(
     assert [batch["num_rows"] for batch in told if batch["num_rows"]] == sizes
     lags = [batch["lag_ms"] / 60_000 for batch in told if batch["num_rows"]]
     for number, lag in enumerate(lags):
-        # Minutes, and as long as the query took to come to it.
+        # Minutes, plus the time until the query read the row.
         assert 10 - number <= lag < 15 - number
     assert table.toDF().count() == max(sizes)
 
@@ -92,7 +92,7 @@ def test_rows_that_a_stream_gives_when_it_reads_nothing_are_not_taken_for_few(
     monkeypatch.delattr(writer, "write_here")
     first = [{"id": n, "at": "2024-01-01T00:00:00Z"} for n in range(9)]
     write_events(tmp_path / "events", 0, first)
-    # Their window is complete once this is read, and comes in the micro-batch behind it.
+    # The window is complete once this row is read, and its result comes in the next micro-batch.
     write_events(tmp_path / "events", 1, [{"id": 99, "at": "2024-01-02T00:00:00Z"}])
     events = source(spark, tmp_path / "events").withWatermark("at", "1 second")
     windows = events.groupBy(sf.window("at", "1 minute"), "id").agg(sf.max("at").alias("at"))

@@ -1,4 +1,4 @@
-"""Errors of Spark's tasks: they reach the caller as lancemem's own, with their first line."""
+"""Errors of Spark's tasks reach the caller as lancemem's exceptions, with their first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every type that Spark and Lance can hold, to the table and back; docs/spark.md has the list."""
+"""Every type that both Spark and Lance support, to the table and back (list in docs/spark.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)  # noqa: DTZ001 - Spark's session zone is UTC
 
-# Name: type in the table, type in Spark, a value that goes and has to come back.
+# Name: type in the table, type in Spark, a value that has to survive the round trip.
 TYPES: dict[str, tuple[pa.DataType, str, Any]] = {
     "boolean": (pa.bool_(), "boolean", True),
     "byte": (pa.int8(), "byte", -128),

@@ -1,1 +1,1 @@
-"""Processes that take one shard from each other, and whether what each saw is one history."""
+"""Processes that claim one shard in turn, and whether their reads and writes are one history."""

@@ -1,7 +1,7 @@
-"""The program of a process that wants a shard: it claims it, writes until fenced, claims it again.
+"""The program of a contender: it claims a shard, writes until fenced, and claims it again.
 
-Owns: what one contender does, and a line for each call, before it and after it. Lines go out in one
-write each, so that a killed process leaves no half line. Does not own: whether that is a history.
+Owns: the calls of one contender, and a line before and after each call. Each line is one write, so
+that a killed process leaves no half line. Does not own: the check of the history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import lancemem
 SCHEMA = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("value", pa.string())])
 KEY = pa.schema([SCHEMA.field("key")])
 KEYS = 4
-# A few rows a MemTable, so that flushes are in it.
+# A few rows per MemTable, so that flushes happen.
 CONFIG = lancemem.WriterConfig(max_memtable_rows=24)
 WRITES_A_CLAIM = 30
 LONGEST_PAUSE_SECONDS = 0.03
@@ -29,13 +29,13 @@ COMPACT_EVERY = 40
 
 
 def say(event: str, **more: Any) -> None:  # noqa: ANN401 - what JSON can hold
-    """Say what happens, and when, on the clock that the processes of a machine share."""
+    """Print an event and its time, on the clock that the processes of a machine share."""
     line = json.dumps({"event": event, "at": time.monotonic(), **more})
     os.write(1, f"{line}\n".encode())
 
 
 class Contender:
-    """One of those that want the shard."""
+    """One of the processes that claim the shard."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.name: str = told["name"]
@@ -45,7 +45,7 @@ class Contender:
         self.written = 0
 
     def run(self) -> None:
-        """Take the shard again and again, until it was taken as often as was told."""
+        """Claim the shard again and again, for the given number of claims."""
         while True:
             time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
             self.read()
@@ -60,7 +60,7 @@ class Contender:
                 say("fenced")
 
     def hold(self, job: lancemem.Job) -> None:
-        """Write and read, until somebody else has the shard."""
+        """Write and read, until another process has the shard."""
         for _ in range(WRITES_A_CLAIM):
             self.written += 1
             key, value = self.chance.randrange(KEYS), f"{self.name}-{self.written}"

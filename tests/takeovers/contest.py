@@ -1,7 +1,7 @@
-"""Contenders for one shard, one of which sleeps now and then, and what they said.
+"""Contenders for one shard, one of which sleeps now and then, and their output.
 
-Owns: the processes, who is stopped in mid-call and who is killed, and the history of each key.
-Does not own: the check of it (`histories`).
+Owns: the processes, their stops in mid-call and kills, and the history of each key.
+Does not own: the check of a history (`histories`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KILLS = 0.1
 
 @dataclass
 class Contest:
-    """What came of it."""
+    """The result of a contest."""
 
     epochs: list[int] = field(default_factory=list)
     fenced: int = 0
@@ -42,7 +42,7 @@ class Contest:
     histories: list[list[Operation]] = field(default_factory=lambda: [[] for _ in range(KEYS)])
 
     def add(self, lines: list[str]) -> None:
-        """Add what one process said."""
+        """Add the output of one process."""
         open_write: tuple[int, str, float] | None = None
         for line in lines:
             said = json.loads(line)
@@ -96,7 +96,7 @@ class Process:
         self.child.stdin.close()
 
     def lines(self) -> list[str]:
-        """Give what it has said."""
+        """Return its output."""
         return self.log.read_text().splitlines()
 
     def end(self) -> None:
@@ -113,8 +113,8 @@ def _end_all(processes: list[Process]) -> None:
 def run(folder: Path, told: dict[str, Any], seed: str, deadline_seconds: float) -> Contest:
     """Let processes take a shard from each other until it was claimed `told["claims"]` times.
 
-    A contender at a time sleeps in the middle of what it does, while others take the shard, and
-    wakes up with the claim that it had; some are killed instead, and others come in their place.
+    One contender at a time is stopped in the middle of a call while others claim the shard. It
+    wakes up with its old claim. Some contenders are killed instead, and new ones replace them.
     """
     chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
     deadline = time.monotonic() + deadline_seconds

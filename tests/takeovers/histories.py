@@ -1,8 +1,8 @@
 """Whether reads and writes of one register, each with a beginning and an end, have one order.
 
-Owns: linearizability of a register whose every write has a value of its own. That makes the check
-quick: each value is one zone of time, and zones decide (Gibbons and Korach, "Testing Shared
-Memories", SIAM Journal on Computing 26(4), 1997). Does not own: who reads and writes.
+Owns: linearizability of a register whose writes have distinct values. That makes the check fast:
+each value is one zone of time, and the zones decide (Gibbons and Korach, "Testing Shared Memories",
+SIAM Journal on Computing 26(4), 1997). Does not own: the reads and writes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class _Zone:
 
 
 class HistoryError(Exception):
-    """No order explains what was seen."""
+    """No order explains the reads."""
 
 
 def check(operations: Sequence[Operation]) -> None:
-    """Find out whether a register behaved as one.
+    """Check that a register was linearizable.
 
     Raises:
         HistoryError: It did not; the text names the values.
@@ -72,7 +72,7 @@ def check(operations: Sequence[Operation]) -> None:
             )
     lows = [zone.low for zone in forward]
     for zone in zones:
-        # Forward zones do not overlap, so no other begins before this one and may be around it.
+        # Forward zones do not overlap, so only this zone can contain the backward zone.
         before = bisect_left(lows, zone.low)
         if zone.forward or before == 0:
             continue
@@ -85,11 +85,11 @@ def check(operations: Sequence[Operation]) -> None:
 
 
 def _zone(operations: Sequence[Operation]) -> list[_Zone]:
-    """Give the zone of a value; none where its write may never have happened."""
+    """Return the zone of a value, or an empty list if its write may never have happened."""
     value = operations[0].value
     writes = [it for it in operations if it.kind == "write"]
     if not writes:
-        raise HistoryError(f"'{value}' was read, and nobody wrote it")
+        raise HistoryError(f"'{value}' was read, but never written")
     if len(writes) > 1:
         raise ValueError(f"'{value}' was written twice: the history cannot be checked")
     [write] = writes

@@ -1,6 +1,6 @@
-"""The check of histories says what trying every order says.
+"""The check of histories agrees with a search of every order.
 
-Owns: small histories, found by chance and by hand. Not here: histories of real processes.
+Owns: small histories, random ones and chosen ones. Not here: histories of real processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def read(value: str, begin: float, end: float) -> Operation:
 
 
 def is_register(order: tuple[Operation, ...]) -> bool:
-    """Say whether each read gives the value of the write before it, and time allows the order."""
+    """Return whether each read has the value of the write before it, and time allows the order."""
     value = NOTHING
     for place, operation in enumerate(order):
         if any(later.end < operation.begin for later in order[place + 1 :]):
@@ -85,7 +85,7 @@ def test_the_zones_of_a_history_say_what_trying_every_order_says(
 @pytest.mark.parametrize(
     ("operations", "told"),
     [
-        ([read("a", 0, 1)], "nobody wrote it"),
+        ([read("a", 0, 1)], "never written"),
         ([write("a", 2, 3), read("a", 0, 1)], "before it was written"),
         ([write("a", 0, 1), read(NOTHING, 2, 3)], "came and went"),
         ([write("a", 0, 1), write("b", 2, 3), read("a", 4, 5)], "came and went"),

@@ -1,6 +1,6 @@
-"""Durable puts: what the log costs beside the least it can cost, and beside pylance's.
+"""Durable puts: the cost of the log beside its lower bound, and beside pylance's log.
 
-Owns: `durable` (fsync, one producer), `producers` (16 of them) and `unsynced` (no fsync).
+Owns: `durable` (fsync, one producer), `producers` (16 producers) and `unsynced` (no fsync).
 Does not own: the work itself, which `children` does in processes whose fsyncs are counted.
 
 On a machine whose processors are all busy an fsync seems to end with a tick of the scheduler; a p50
@@ -78,7 +78,7 @@ def run(settings: Settings) -> list[Comparison]:
 
 
 def run_producers(settings: Settings) -> list[Comparison]:
-    """Compare the rows a second of 16 threads with those of one."""
+    """Compare the rows a second of 16 threads with one thread."""
     found_all = []
     for batch in (100, BATCH):
         seconds = 0.3 if settings.quick else 1.0

@@ -1,8 +1,8 @@
 """Flush: a full MemTable becomes files, against pylance's close and a plain write of lance.
 
-Owns: the MemTable that both sides fill, and what is timed. lancemem is measured twice: with
-fsync, its default, which no peer calls, and without, which is the durability of the peers and
-carries the goals. Does not own: how either side is opened.
+Owns: the MemTable that both sides fill, and the timed part. lancemem is measured twice: with fsync,
+its default, which no peer calls, and without, which is the durability of the peers and carries the
+goals. Does not own: how either side is opened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """put from Python, not durable, against key-value engines at a batch of 1,000 rows.
 
-Owns: what is timed. The goal is judged on write batches that are built before the clock starts, as
+Owns: the timed part. The goal is judged on write batches that are built before the clock starts, as
 lancemem's Arrow batches are: that favours the peer, because a Python caller also pays for building
 them row by row. The rate with the building stands beside it. Does not own: how an engine is opened.
 """

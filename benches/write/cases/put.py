@@ -1,6 +1,6 @@
 """put from Python, not durable, against pylance's `ShardWriter`.
 
-Owns: sizes, keys and orders, and what is timed: the puts alone, and puts with close.
+Owns: sizes, keys and orders, and the timed parts: the puts alone, and puts with close.
 Does not own: how either side is opened.
 """
 

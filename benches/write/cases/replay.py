@@ -1,9 +1,9 @@
-"""Replay: what a job reads back from the WAL of a process that died, against pylance's reopen.
+"""Replay of the WAL of a process that died, against pylance's reopen.
 
-Owns: the state that is left, copied for each sample, and that both sides hold all of its rows.
-lancemem is measured twice: without fsync, which is the durability of pylance and carries the goal,
-and with it, its default, which syncs its claim before it counts. Does not own: leaving the state
-and opening it, which `children` do.
+Owns: the state that is left, copied for each sample, and the check that both sides have all of its
+rows. lancemem is measured twice: without fsync, which is the durability of pylance and carries the
+goal, and with it, its default, which syncs its claim before it counts. Does not own: leaving the
+state and opening it, which `children` do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENTRIES = 100
 BATCH = 1_000
 ROWS = ENTRIES * BATCH
-# Above what is left, for the writer as for the reopen, so that neither side flushes any of it.
+# Above the size of the log, for the writer and the reopen, so that neither side flushes.
 LIMITS = {"max_memtable_rows": 2 * ROWS}
 SIDES: dict[str, tuple[str, dict[str, bool]]] = {
     "lancemem without fsync": ("lancemem", {"fsync": False}),

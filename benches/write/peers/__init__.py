@@ -1,6 +1,6 @@
 """One file an engine: how it is opened, put to and closed.
 
-Owns: the contract `Peer`. Does not own: what is timed; that is a case's.
+Owns: the contract `Peer`. Does not own: the timed part (`cases`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Peer(Protocol):
     def __init__(self, folder: Path, kind: KeyKind) -> None: ...
     @property
     def put(self) -> Callable[[pa.RecordBatch], object]:
-        """Put one batch; a property, so that a peer may hand out its bound method."""
+        """Put one batch; a property, so that a peer can return its bound method."""
 
     def close(self) -> None:
         """Flush every row to a file that readers find, and end."""

@@ -1,6 +1,6 @@
 """lancemem: a job on the one shard of a fresh table.
 
-Owns: how lancemem is opened for every bench. Does not own: what is timed.
+Owns: how lancemem is opened for every bench. Does not own: the timed part.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """pylance: a `ShardWriter` on a fresh dataset with MemWAL.
 
-Owns: how pylance is opened for every bench. Does not own: what is timed.
+Owns: how pylance is opened for every bench. Does not own: the timed part.
 
 MemTable limits are its defaults, which are lancemem's: 100,000 rows, 8,000 batches, 256 MB.
-Settings are given to the writer, because pylance 14.0.2 does not read those that the table keeps. A
+Settings are given to the writer, because pylance 14.0.2 does not read the settings of the table. A
 put takes a `RecordBatch`; pylance's wrapper makes a reader of it, as it does for every caller.
 """
 

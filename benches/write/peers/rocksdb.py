@@ -1,10 +1,10 @@
 """RocksDB by rocksdict: write batches of raw bytes, WAL off.
 
-Owns: how RocksDB is opened, and Arrow rows as its write batches. Does not own: what is timed.
+Owns: how RocksDB is opened, and Arrow rows as its write batches. Does not own: the timed part.
 
 The key is the int64 in big endian with the sign flipped, so that bytes order as numbers do. A write
-buffer has 256 MB, as a MemTable of the others. One thread writes, so the concurrent MemTable, which
-costs atomics, is off.
+buffer has 256 MB, as a MemTable of the other engines. One thread writes, so the concurrent
+MemTable, which costs atomics, is off.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """SlateDB on a local folder, acknowledged from memory.
 
-Owns: how SlateDB is opened and its event loop. Does not own: what is timed.
+Owns: how SlateDB is opened and its event loop. Does not own: the timed part.
 
-`Db.write` returns when the rows are readable; its WAL follows each 100 ms in the background, as
-that of a job that is not durable does. All calls of a sample run in one coroutine, so that no event
-loop is entered per write.
+`Db.write` returns when the rows are readable; its WAL is written every 100 ms in the background, as
+in a job that is not durable. All calls of a sample run in one coroutine, so that no event loop is
+entered per write.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def write_batch(pairs: list[tuple[bytes, bytes]]) -> Any:  # noqa: ANN401 - no t
 def time_writes(folder: Path, rows: list[list[tuple[bytes, bytes]]]) -> tuple[float, float, float]:
     """Write all rows to a fresh database.
 
-    Returns the seconds that building the write batches took, that writing them took, and that
-    the shutdown took.
+    Returns the seconds of building the write batches, of writing them, and of the shutdown.
     """
     return asyncio.run(_time_writes(folder, rows))
 

@@ -1,7 +1,7 @@
 """Rows of a DataFrame as Arrow, on the driver and in tasks.
 
-Owns what makes Spark give rows that it has, whatever their columns are called, and that the driver
-takes no more bytes than it is told. Which DataFrames are tried is `size_estimate` and the caller.
+Owns the collection of rows whatever their columns are called, and the limit on the bytes that the
+driver collects. Does not own which DataFrames are collected: see `size_estimate` and the callers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-# A row counts as one, and as one more for each so many bytes of it.
+# A row counts as one unit, and as one more for each `UNIT_BYTES` of it.
 UNIT_BYTES = 128
 
 
 def to_arrow(rows: DataFrame) -> pa.Table:
     """Collect a DataFrame.
 
-    Spark's own `toArrow` refuses a null whose parts are never null, as of a struct made by IF.
+    Spark's own `toArrow` refuses a null whose parts are never null, such as a struct made by IF.
     """
     loose = [_nullable(field.dataType) for field in rows.schema.fields]
     if all(to == field.dataType for to, field in zip(loose, rows.schema.fields, strict=True)):
@@ -38,12 +38,12 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def to_arrow_within(rows: DataFrame, most_bytes: int) -> pa.Table | None:
-    """Collect a DataFrame of at most about so many bytes; None for a larger one.
+    """Collect a DataFrame of at most about `most_bytes` bytes; None for a larger one.
 
-    Spark's estimate plays no part: it is of a compressed file as it lies on the disk. A limit of
-    Spark's counts rows, so each row comes behind as many empty ones as it has units of bytes, and
-    the limit ends tasks before the row that is too much. The plan runs once, and what was collected
-    in vain is forgotten.
+    Spark's estimate is not used: it counts the compressed bytes of a file. Spark's `limit` counts
+    rows, so each row is preceded by as many empty rows as it has units of bytes. The limit then
+    ends tasks before the row that exceeds the bound. The plan runs once; rows collected in vain are
+    dropped.
     """
     most = most_bytes // UNIT_BYTES
     names = [f"c{place}" for place in range(len(rows.columns))]
@@ -52,14 +52,14 @@ def to_arrow_within(rows: DataFrame, most_bytes: int) -> pa.Table | None:
     known = [each for each in widths if each is not None]
     if most == 0 or len(known) < len(widths):
         return None
-    # Rows keep their order: of a key that comes twice the last one counts, where it comes in one.
+    # Rows keep their order: the last row of a key wins.
     counted = rows.toDF(*names).selectExpr(
         "*",
         "monotonically_increasing_id() as place",
         f"cast(least(({' + '.join(['0L', *known])}) / {UNIT_BYTES}, {most}D) as int) as units",
     )
     filled = counted.selectExpr("*", "explode(sequence(units, 0, -1)) as unit")
-    # Of a row that alone is too much, tasks need not make another copy.
+    # A row that alone exceeds the bound is not copied again by the tasks.
     is_row = f"unit = 0 and units < {most}"
     values = [f"if({is_row}, {name}, null) as {name}" for name in names]
     found = to_arrow(filled.selectExpr(*values, "place", f"{is_row} as is_row").limit(most))
@@ -74,9 +74,9 @@ def map_in_arrow(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: st.StructType | str,
 ) -> DataFrame:
-    """Let tasks make other rows of these.
+    """Let tasks transform the rows of a DataFrame as Arrow batches.
 
-    Spark's own `mapInArrow` takes a dot in a name for the way into a struct.
+    Spark's own `mapInArrow` reads a dot in a column name as the path into a struct.
     """
     names = rows.columns
     if not any("." in name or "`" in name for name in names):

@@ -1,8 +1,8 @@
 """Arrow types on both sides of the Spark boundary.
 
 Owns the mapping from Spark's schema to the Arrow schema of a new table, and from a table's Arrow
-types to those that Spark accepts from Python. pyspark has such functions, but their signatures and
-gaps differ between the releases that lancemem supports. It moves no rows.
+types to the types that Spark accepts from Python. pyspark has such functions, but their signatures
+and gaps differ between the releases that lancemem supports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FROM_SPARK: dict[type[st.DataType], pa.DataType] = {
     st.StringType: pa.string(),
     st.BinaryType: pa.binary(),
     st.DateType: pa.date32(),
-    # Spark's timestamp is an instant, so it is stored as one.
+    # Spark's timestamp is an instant, so it is stored with a time zone, UTC.
     st.TimestampType: pa.timestamp("us", tz="UTC"),
     st.TimestampNTZType: pa.timestamp("us"),
     st.DayTimeIntervalType: pa.duration("us"),
@@ -39,7 +39,7 @@ _FROM_SPARK: dict[type[st.DataType], pa.DataType] = {
 # Characters of a value in an error.
 _SHOWN = 100
 
-# What Spark does not take from Python, and the type that holds every value of it.
+# Types that Spark does not take from Python, each with a type that holds all of its values.
 _TO_SPARK: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
     (pa.types.is_large_string, pa.string()),
     (pa.types.is_string_view, pa.string()),
@@ -90,7 +90,7 @@ def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _without_a_place(arrow_type: pa.DataType) -> pa.DataType | None:
-    """Return the type, or the first one inside of it, that no type of Spark holds."""
+    """Return the type, or the first type inside of it, that no type of Spark holds."""
     types = pa.types
     if any(is_it(arrow_type) for is_it in (types.is_time32, types.is_time64, types.is_decimal256)):
         return arrow_type
@@ -106,7 +106,7 @@ def _without_a_place(arrow_type: pa.DataType) -> pa.DataType | None:
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
     """Return the Spark schema of batches with the Arrow schema of `spark_arrow_schema`."""
-    # Before 4.3 the default is another.
+    # The default differs before Spark 4.3.
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
@@ -124,8 +124,8 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def table_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Bring a batch of Spark's to the types of the table's columns `schema`, in its order.
 
-    Undoes what `spark_arrow_schema` does. Everything else is left to the engine, which casts where
-    no value changes and says which column and row does not fit.
+    Undoes what `spark_arrow_schema` does. The engine does every other cast: it casts where no value
+    changes, and its error names the column and the row that do not fit.
     """
     columns, fields = [], []
     for field in schema:
@@ -167,7 +167,7 @@ def cast_column(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
 
 
 def _made(column: pa.Array, wanted: pa.DataType) -> pa.Array | None:
-    """Cast a column; None where that loses a value. pyarrow makes large halves infinite."""
+    """Cast a column; None where a value is lost. pyarrow casts large numbers to infinite halves."""
     try:
         made = column.cast(wanted)
     except pa.ArrowInvalid:
@@ -176,7 +176,7 @@ def _made(column: pa.Array, wanted: pa.DataType) -> pa.Array | None:
 
 
 def _infinite(column: pa.Array) -> int:
-    """Count the infinite numbers in what can become halves."""
+    """Count the infinite numbers of a column that can become halves."""
     types = pa.types
     if types.is_struct(column.type):
         return sum(_infinite(part) for part in column.flatten())
@@ -191,10 +191,10 @@ def _infinite(column: pa.Array) -> int:
 
 
 def _restored(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return `have` with those types of `wanted` that Spark lacks and the engine would not cast to.
+    """Return `have` with the types of `wanted` that Spark lacks and the engine would not cast to.
 
-    What else differs stays as it came: the engine matches the parts of structs by name, and
-    refuses what loses values. pyarrow's cast would make nulls of parts that are missing.
+    Other differences stay: the engine matches the parts of structs by name, and refuses casts that
+    lose values. pyarrow's cast would fill missing parts with nulls.
     """
     types = pa.types
     if types.is_struct(have) and types.is_struct(wanted):
@@ -206,7 +206,7 @@ def _restored(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if types.is_list(have) and _is_list(wanted):
         return pa.list_(_restored_field(have.value_field, wanted.value_field))
     if types.is_float64(have) and types.is_float16(wanted):
-        # Spark holds halves as floats. What is rounded of a double is the engine's to say.
+        # Spark holds halves as floats. The engine decides which doubles may be rounded.
         return have
     is_lacking = types.is_uint64(wanted) and types.is_decimal(have)
     return wanted if is_lacking or _is_only_pythons(wanted) else have
@@ -217,7 +217,7 @@ def _restored_field(have: pa.Field, wanted: pa.Field | None) -> pa.Field:
 
 
 def _part(struct: pa.DataType, name: str) -> pa.Field | None:
-    """Return the part of that name, if there is one and no other."""
+    """Return the part of that name, if exactly one has it."""
     place = struct.get_field_index(name)
     return struct.field(place) if place >= 0 else None
 
@@ -247,10 +247,10 @@ def _check_lengths(column: pa.Array, field: pa.Field) -> None:
 
 
 def _vectors(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """Make fixed-size lists of lists that have that length.
+    """Make fixed-size lists of lists that all have `size` values.
 
-    Not by pyarrow's cast: it ends the process where all lists are null and come without a buffer
-    of values, as they do from Spark.
+    Not by pyarrow's cast: it aborts the process where all lists are null and have no buffer of
+    values, as Spark sends them.
     """
     values, size = column.flatten(), wanted.list_size
     if not len(values):
@@ -261,7 +261,8 @@ def _vectors(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(values, type=wanted)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if len(values):
-        # Null lists have no values; each gets as many nulls as a vector is long.
+        # Null lists have no values, but a fixed-size list has a slot for each: fill these with
+        # nulls.
         first = (valid.cumsum() - 1)[:, None] * size
         places = (first + range(size)).ravel()
         values = values.take(pa.array(places, pa.int64(), mask=~valid.repeat(size)))
@@ -305,7 +306,7 @@ def _spark_type(arrow_type: pa.DataType) -> pa.DataType:
         if matches(arrow_type):
             return replacement
     if pa.types.is_timestamp(arrow_type):
-        # An instant is one in any zone; Spark takes it in this one.
+        # An instant is the same in any zone; Spark takes it in UTC.
         return pa.timestamp("us", tz=None if arrow_type.tz is None else "UTC")
     if pa.types.is_dictionary(arrow_type):
         return _spark_type(arrow_type.value_type)

@@ -1,10 +1,10 @@
 """What a value becomes in a column of another type.
 
-Owns the casts of a merge's values: parts of structs go by name, and what would lose something is an
-error, of the call where the types tell and else of the row. Spark's own cast takes parts by place,
-rounds, and depends on a setting. Doubles follow the engine's rule: those of a vector are rounded,
-others only where the caller says so. Does not own columns that are written as they come: those the
-engine casts.
+Owns the casts of a merge's values. Parts of structs are matched by name. A lossy cast is an error:
+of the call where the types show it, otherwise of the row. Spark's own cast matches parts by
+position, rounds, and depends on a setting. Doubles follow the engine's rule: doubles of a vector
+are rounded, others only where the caller allows it. Does not own columns that are written as they
+come: the engine casts them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 _INTEGERS = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 _NUMBERS = (*_INTEGERS, st.DecimalType, st.FloatType, st.DoubleType)
 _FLOATS = (st.FloatType, st.DoubleType)
-# What a text may say, beside numbers.
+# Types other than numbers that a text may be cast to.
 _READABLE = (st.BooleanType, st.DateType, st.TimestampType, st.TimestampNTZType)
-# Up to here each integer has a double of its own.
+# Every integer up to this bound is exact in a double.
 _LARGEST_WHOLE = 2.0**53 - 1
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a value goes: the column, the type of it or of the part, and what may be rounded."""
+    """Where a value goes: the column, the type of it or of its part, and whether to round."""
 
     column: str
     stored: pa.DataType
@@ -45,7 +45,7 @@ class Target:
         return replace(self, stored=self.stored.field(place).type) if place >= 0 else self
 
     def item(self) -> Target:
-        """Return the items of a list; those of a vector are rounded."""
+        """Return the items of a list; the items of a vector are rounded."""
         rounds = self.rounds or pa.types.is_fixed_size_list(self.stored)
         return replace(self, stored=self.stored.value_type, rounds=rounds)
 
@@ -53,9 +53,9 @@ class Target:
 def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Target) -> Column:
     """Return `value`, of type `have`, as a column of type `wanted` takes it.
 
-    Raises `InvalidInputError` where no value of that type can be one of the column.
+    Raises `InvalidInputError` where the column can hold no value of that type.
     """
-    # What may be null is said by the types too, and changes no value.
+    # Spark's types include nullability, which changes no value: `simpleString` leaves it out.
     if have.simpleString() == wanted.simpleString():
         return value
     nested = _nested(value, have, wanted, target)
@@ -70,8 +70,8 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Targ
         is_right = _is_read(value, made, wanted)
     else:
         raise lancemem.InvalidInputError(
-            f"column {target.column!r} is {wanted.simpleString()}, the merge has "
-            f"{have.simpleString()} for it: cast it"
+            f"column {target.column!r} is {wanted.simpleString()}, the value of the merge is "
+            f"{have.simpleString()}: cast the value"
         )
     told = as_raised(
         f"column '{target.column}' is {wanted.simpleString()}, which cannot hold the value "
@@ -86,7 +86,7 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Targ
 def _is_number(
     value: Column, made: Column, have: st.DataType, wanted: st.DataType, target: Target
 ) -> Column:
-    """Whether `made` is the number `value`, or a float that may be the nearest to it."""
+    """Whether `made` is the number `value`, or its nearest float where rounding is allowed."""
     if isinstance(wanted, _FLOATS):
         right = made.isNotNull() & (_is_finite(made) | ~_is_finite(value.try_cast("double")))
         if isinstance(have, st.DoubleType) and not target.rounds:
@@ -99,7 +99,7 @@ def _is_number(
 
 
 def _is_read(value: Column, made: Column, wanted: st.DataType) -> Column:
-    """Whether `made` is all that the text `value` says."""
+    """Whether `made` is the whole value that the text `value` denotes."""
     if isinstance(wanted, st.DecimalType):
         wide = st.DecimalType(38, 18)
         return made.cast(wide) == value.try_cast(wide)
@@ -108,7 +108,7 @@ def _is_read(value: Column, made: Column, wanted: st.DataType) -> Column:
     if isinstance(wanted, st.DateType):
         return made.cast(st.TimestampNTZType()) == value.try_cast(st.TimestampNTZType())
     if isinstance(wanted, st.TimestampNTZType):
-        # A zone, or a distance from one, behind the time of day.
+        # A time zone, or an offset from UTC, behind the time of day.
         return made.isNotNull() & ~value.rlike(r"\d:\d.*([A-Za-z]|[+-])")
     return made.isNotNull()
 
@@ -118,7 +118,7 @@ def _is_finite(number: Column) -> Column:
 
 
 def _is_same_kind(have: st.DataType, wanted: st.DataType) -> bool:
-    """Whether the types differ in what says nothing about a value, or the wanted one has more."""
+    """Whether the cast loses nothing: the wanted type holds every value of the other type."""
     if isinstance(have, _INTEGERS) and isinstance(wanted, _INTEGERS):
         return _INTEGERS.index(type(have)) <= _INTEGERS.index(type(wanted))
     text = (st.StringType, st.CharType, st.VarcharType)
@@ -129,13 +129,13 @@ def _is_same_kind(have: st.DataType, wanted: st.DataType) -> bool:
 
 
 def _nested(value: Column, have: st.DataType, wanted: st.DataType, target: Target) -> Column | None:
-    """Go into a struct, an array or a map; None for what is none, or not the same."""
+    """Cast the parts of a struct, an array or a map; None for other pairs of types."""
     if isinstance(have, st.StructType) and isinstance(wanted, st.StructType):
         names = sorted(part.name for part in wanted)
         if sorted(part.name for part in have) != names:
             raise lancemem.InvalidInputError(
-                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the merge has "
-                f"one of {', '.join(have.names)} for it"
+                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the value of "
+                f"the merge is a struct of {', '.join(have.names)}"
             )
         parts = [
             assigned(

@@ -1,9 +1,10 @@
-"""Names of Spark's catalogue, which cannot be those of lancemem tables.
+"""Names in Spark's catalogue, which cannot refer to lancemem tables.
 
 Owns: the refusal of `saveAsTable`, `writeTo`, `toTable`, `catalog.createTable` and `CREATE TABLE`
-for the format lancemem. Spark hands a Python data source no path of a table in its catalogue: such
-a name is made, rows even go where the option `path` says, and nothing reads them by that name. It
-does not ask the source before, so the calls of pyspark are looked at. Does not own: paths, views.
+for the format lancemem. Spark hands a Python data source no path of a table in its catalogue. Spark
+would create the name and even write rows to the option `path`, but no query could read the table by
+its name. Spark does not ask the source first, so the methods of pyspark are wrapped. Does not own:
+paths, views.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TEXT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/",
 
 
 def refuse_names() -> None:
-    """Let pyspark refuse, in this process, names in the catalogue of the format lancemem."""
+    """Let pyspark refuse, in this process, catalogue names of the format lancemem."""
     if hasattr(DataFrameWriter.saveAsTable, "__wrapped__"):
         return
     for writer, chooser, makers in (

@@ -1,8 +1,8 @@
 """The job of a shard for the length of one write.
 
-Owns the claim, and that writes of one process do not take a shard from each other: they have it in
-turn, and the next one goes on with the job of the one before. Jobs that stay when nobody writes
-are `driver_jobs`'s.
+Owns the claim. Writes of one process do not fence each other: they take turns at a shard, and each
+write goes on with the job of the write before it. Does not own jobs that stay between writes: see
+`driver_jobs`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class _Claim:
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
-        # Writes that have their turn or wait for it.
+        # The number of writes that have their turn or wait for it.
         self.wanted = 0
-        # What the last turn left for the next.
+        # The job that the last turn left for the next.
         self.job: lancemem.Job | None = None
 
 
 class _Claims:
-    """The shards that this process writes right now, by table and ordinal."""
+    """The shards that this process writes at present, by table and ordinal."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -38,13 +38,13 @@ class _Claims:
         self.parents: list[dict[tuple[str, int], _Claim]] = []
 
     def begin_anew(self) -> None:
-        """Leave everything to the parent of this fork; its jobs must not end here either."""
+        """Forget the claims of a fork's parent, but keep them alive: it must end no job."""
         self.parents.append(self.claims)
         self.lock, self.claims = threading.Lock(), {}
 
     @contextmanager
     def wanted(self, uri: str, shard: int) -> Iterator[_Claim]:
-        """Give the claim of a shard, which exists as long as somebody wants it."""
+        """Yield the claim of a shard, which exists as long as a write wants it."""
         with self.lock:
             claim = self.claims.setdefault((uri, shard), _Claim())
             claim.wanted += 1
@@ -81,7 +81,7 @@ def claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
 
 
 def close_quietly(job: lancemem.Job) -> None:
-    """Close a job after an error, which says more than one of the closing would."""
+    """Close a job after an error; an error of the close would only hide the first one."""
     try:
         job.close()
     except lancemem.LancememError:

@@ -1,8 +1,9 @@
 """Jobs that stay between the writes of a driver, one a shard.
 
-Owns when such a job starts, is given to a write, is let go and started again, and its endpoint for
-readers in other processes. A write without them claims each shard, reads its log, and lets go of
-it; with them it puts its rows into MemTables that are there already. It writes no rows itself.
+Owns the life of such a job: its start, the write that has it, its end and restart, and its endpoint
+for readers in other processes. A write without such jobs claims each shard, reads its log and
+closes the job again. With them a write puts its rows into MemTables that exist already. Does not
+own the writing of rows: see `writer`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     # The paths of a certificate and of its private key.
     _Tls: TypeAlias = tuple[str | PathLike[str], str | PathLike[str]]
 
-# Of these a job is as good as before: they were told before anything was written.
+# A job survives these errors: they are raised before anything is written.
 _HARMLESS = (lancemem.InvalidInputError, lancemem.StaleTxnError)
 
 
@@ -39,9 +40,9 @@ class _Running:
 class ShardJobs:
     """The running jobs of a driver; a context manager. Made by `LancememTable.start_jobs`.
 
-    A shard is claimed by the first rows that come to it. Where another writer takes it, the next
-    rows claim it again. A write returns when its rows are durable, whatever the settings say, so
-    what ends a job loses none of them: the next claim reads the log.
+    A shard is claimed by its first rows. Where another writer takes the shard, the next rows claim
+    it again. A write returns when its rows are durable, whatever the settings are. So a job may end
+    at any time and no row is lost: the next claim reads the log.
     """
 
     def __init__(self, table: lancemem.Table, config: lancemem.WriterConfig | None) -> None:
@@ -60,9 +61,9 @@ class ShardJobs:
 
     @contextmanager
     def lend(self, shard: int) -> Iterator[lancemem.Job]:
-        """Give the job of a shard to one write, started where none runs.
+        """Yield the job of a shard to one write; start it where no job runs.
 
-        The job does not outlive an error of the storage, or of a writer that took its shard.
+        The job ends with an error of the storage, or with a fence by another writer.
         """
         running = self._of(shard)
         with running.lock:
@@ -83,10 +84,10 @@ class ShardJobs:
     ) -> dict[int, lancemem.Endpoint]:
         """Offer the rows in the jobs' memory to other processes, as `Job.serve` does; all shards.
 
-        Starts the jobs that do not run, and returns an endpoint a shard. A job that is started
-        again is offered with the same token, and at the same place where that is still free;
-        `endpoints` has the new one. `address` has port 0 where the table has several shards. A
-        second call ends the endpoints of the first.
+        Starts the jobs that do not run, and returns an endpoint for each shard. A job that is
+        started again is offered with the same token, and at the same address where that is still
+        free; `endpoints` has the new endpoint. `address` has port 0 where the table has several
+        shards. A second call ends the endpoints of the first call.
         """
         offered, self._offer = self._offer, (address, token, tls)
         try:
@@ -126,13 +127,13 @@ class ShardJobs:
                 job.flush()
 
     def release(self) -> None:
-        """Let go of the shards, whose next rows claim them again; rows stay in the log."""
+        """End the jobs until the next rows claim their shards again; rows stay in the log."""
         self._end(flush=False)
 
     def close(self, *, flush: bool = False) -> None:
-        """End the jobs for good. Without `flush` rows stay in the log, as `Job.close` has it.
+        """End the jobs for good. Without `flush` rows stay in the log, as with `Job.close`.
 
-        Where a shard could not be flushed, a later call that asks for it raises that again.
+        Where a shard could not be flushed, a later call with `flush` raises the same error again.
         """
         self._closed = True
         if flush and self._failure is not None:
@@ -158,7 +159,7 @@ class ShardJobs:
         try:
             self.close()
         except lancemem.LancememError:
-            # The error that left the block says more than the close that it caused to fail.
+            # The error of the block is the cause: do not replace it by an error of the close.
             if error_type is None:
                 raise
 
@@ -195,7 +196,7 @@ class ShardJobs:
             try:
                 running.endpoint = job.serve(before.location, token, tls)
             except lancemem.LancememError:
-                # Another process listens there now.
+                # Another process listens at that address now.
                 running.endpoint = None
             else:
                 return
@@ -210,7 +211,7 @@ class ShardJobs:
                     if job is not None:
                         job.close(flush=flush)
                 except lancemem.WriterFencedError:
-                    # Another writer has the shard, and with it every row of ours.
+                    # Another writer has the shard, and has replayed every row of this job.
                     continue
                 except lancemem.LancememError as error:
                     first = first or error
@@ -222,7 +223,7 @@ class ShardJobs:
 def own_shards(table: lancemem.Table) -> list[lancemem.Shard]:
     """Return the shards of the table's sharding.
 
-    Those of a larger one before it may lie beside them, empty, and no job of this table has them.
+    Empty shards of an earlier, larger sharding may be listed too. No job of this table claims them.
     """
     shards, sharding = table.shards(), table.sharding
     if sharding is None:

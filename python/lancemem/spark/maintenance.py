@@ -1,7 +1,7 @@
-"""What a compaction needs of each shard, prepared by tasks.
+"""Deletion vectors before a compaction, written by tasks.
 
-Owns the one job that looks up, shard by shard, which rows flushed SSTables supersede. The commit
-that follows is the driver's.
+Owns the Spark job that looks up, shard by shard, which rows flushed SSTables supersede. Does not
+own the commit that follows: the driver makes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REPORT_DDL = "num_sstables long"
 def look_up(spark: SparkSession, table: lancemem.Table) -> int:
     """Look up what the SSTables of every shard supersede, a task a shard; return how many SSTables.
 
-    A task that is repeated, or runs twice, finds what the first one wrote.
+    A task that is repeated, or runs twice, finds the files of the first run.
     """
     uri, version = table.uri, lancemem.__version__
     shards = [shard.shard_id for shard in table.shards() if shard.sstables]

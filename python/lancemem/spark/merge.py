@@ -1,7 +1,7 @@
 """`merge`: Delta's builder on a table whose rows are matched by their key.
 
-Owns the clauses and what they become: one column that says what happens to a row, and the columns
-of the row. It reads the stored rows of the source's keys, never the whole table.
+Owns the clauses and their translation: one column with the action for a row, and the columns of the
+row. Only the stored rows of the source's keys are read, never the whole table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lancemem.spark.table import LancememTable
 
 OP_COLUMN = "_lancemem_op"
-# A column of which the name may be quoted, two of them, and as many pairs as the key has columns.
+# A column, whose name may be quoted; an equality of two columns; one equality for each key column.
 _COLUMN = r"(\w+)\.(`[^`]+`|\w+)"
 _EQUALITY = rf"\s*\(?\s*{_COLUMN}\s*={{1,2}}\s*{_COLUMN}\s*\)?\s*"
 _EQUALITIES = re.compile(rf"{_EQUALITY}(?:\band\b{_EQUALITY})*", re.IGNORECASE)
@@ -46,10 +46,10 @@ class MergeResult:
     num_rows_updated: int
     num_rows_inserted: int
     num_rows_deleted: int
-    # False where every source row is written whether it matches or not: nothing was read then,
-    # and updates count as inserted.
+    # False where every source row is written whether it matches or not. The table was not read
+    # then, and updates count as inserted.
     matched: bool = True
-    # Shards that had the merge's transaction id, and took nothing.
+    # Shards that had recorded the merge's transaction id, and took nothing.
     num_shards_already_written: int = 0
 
 
@@ -63,7 +63,7 @@ class _Clause:
 
 
 class MergeBuilder:
-    """The clauses of a merge, tried in order for each row of the source; the first that fits wins.
+    """The clauses of a merge, tried in order for each row of the source; the first match wins.
 
     Conditions and values are SQL text or Columns over the two aliases.
     """
@@ -106,7 +106,7 @@ class MergeBuilder:
     ) -> MergeBuilder:
         """Insert a row of `values` for a source row that matches none; other columns are null.
 
-        The key stays the source's: whether the table has a row of another was not looked up.
+        The key must equal the source's key: no other key was looked up in the table.
         """
         missing = [name for name in self._table.primary_key if name not in values]
         if missing:
@@ -129,16 +129,18 @@ class MergeBuilder:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> MergeResult:
-        """Write, and say how many rows were updated, inserted and deleted.
+        """Write, and return how many rows were updated, inserted and deleted.
 
-        A key that comes twice in the source is an error. Rows are matched with those that are
-        stored when they are read; another writer may change them until ours are written.
+        A key that comes twice in the source is an error. Source rows are matched with the rows that
+        are stored when the merge reads them. Another writer may change these until the merge
+        writes.
 
         `round_floats`, `txn_app_id` and `txn_version` as in `LancememTable.upsert`: a merge that
         computes with stored values (`set={"n": "t.n + s.n"}`) must not be written twice. Rows that
-        the driver writes are checked before any is written; where tasks write, one may refuse those
-        of its shard when other shards are written. Repeat it then with the same two: what is
-        written stays as it is.
+        the driver writes are checked before any is written. Where tasks write, one task may refuse
+        the rows of its shard when other shards are written. Repeat the merge then with the same
+        transaction id: rows that are written stay as they are.
+
         """
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
@@ -187,7 +189,7 @@ class MergeBuilder:
         return self
 
     def _is_upsert(self) -> bool:
-        """Whether every source row is written as it is: then nothing needs to be read."""
+        """Whether every source row is written as it is: then the table need not be read."""
         whole = [c for c in self._clauses if c.values is None and c.condition is None]
         same_key = all(source == target for target, source in self._key.items())
         both = sorted(clause.matched for clause in whole) == [False, True]
@@ -223,7 +225,7 @@ class MergeBuilder:
     def _given(self, chosen: DataFrame, types: StructType) -> DataFrame:
         """Make a column of each value of each clause, null where another clause was chosen.
 
-        What is made of a value looks at it several times, and it may be a costly function's.
+        A cast evaluates its value several times, and the value may come from a costly function.
         """
         columns = [
             sf.when(sf.col("_lancemem_clause") == number, self._value(clause, field.name)).alias(
@@ -246,7 +248,7 @@ class MergeBuilder:
         return target[name] if clause.matched else sf.lit(None)
 
     def _looked_up(self, value: Column, name: str) -> Column:
-        """Return the value of a key column, which fails where it is not the source row's."""
+        """Return the value of a key column, which fails where the source row has another key."""
         own = sf.col(self._source_alias)[self._key[name]]
         told = (
             f"whenNotMatchedInsert gives the key column '{name}' another value than the source, by "
@@ -276,7 +278,7 @@ def _parse(
     first, second = sides[0][0], sides[0][2]
     if first == second or any({side[0], side[2]} != {first, second} for side in sides):
         raise refused
-    # With the same names on both sides the first alias is the table's, as in Delta's examples.
+    # With the same names on both sides the first alias is the table, as in Delta's examples.
     orders = [(second, first), (first, second)] if _is_source(first, second) else []
     for target, other in orders or [(first, second), (second, first)]:
         mapped = {s[1]: s[3] for s in sides if s[0] == target}
@@ -292,6 +294,6 @@ def _quoted(name: str) -> str:
 
 
 def _is_source(target_alias: str, source_alias: str) -> bool:
-    """Whether the names say that it is the other way round."""
+    """Whether the column names show that the aliases are the other way round."""
     sources = ("s", "src", "source", "updates")
     return target_alias in sources and source_alias not in sources

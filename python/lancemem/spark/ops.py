@@ -1,7 +1,7 @@
-"""What a column of operations says of each row of a stream of changes.
+"""The column of operations in a stream of changes.
 
-Owns: the names that change streams use, and the refusal of any other: a change that nobody knows
-must not become an upsert.
+Owns: the names of operations that change streams use, and the refusal of every other name: an
+unknown operation must not become an upsert.
 Does not own: the order of changes, or how they are written.
 """
 
@@ -16,18 +16,18 @@ import lancemem
 INSERTS = ("I", "i", "INSERT", "insert", "+I", "c", "r")
 UPDATES = ("U", "u", "UPDATE", "update", "+U", "update_postimage")
 DELETES = ("D", "d", "DELETE", "delete", "-D")
-# The row before an update. The row behind it has the same key and comes too.
+# The row before an update. The row after the update has the same key and comes too.
 BEFORE = ("-U", "update_preimage")
 
 
 def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
-    """Return the rows that change something, which of them delete, and which insert."""
+    """Return the rows that are changes, and for each of them whether it deletes or inserts."""
     ops = batch[column].cast(pa.string())
     known = pc.is_in(ops, pa.array([*INSERTS, *UPDATES, *DELETES, *BEFORE]))
     if not pc.all(known, min_count=0).as_py():
         first = ops.filter(pc.invert(known))[0].as_py()
         raise lancemem.InvalidInputError(
-            f"column {column!r} has {first!r}, which is no change: upserts are "
+            f"column {column!r} has {first!r}, which is no operation: upserts are "
             f"{', '.join(INSERTS + UPDATES)}, deletes {', '.join(DELETES)}, and "
             f"{', '.join(BEFORE)} are left out"
         )

@@ -1,8 +1,8 @@
 """A lancemem table as a Spark DataFrame, whole or by key.
 
 Owns the splits of a read, the task that streams one split, and the join of a DataFrame with the
-rows of its keys. What a row's newest version is, and which filter runs where, is the engine's plan
-alone.
+rows of its keys. Does not own which row of a key is the newest, or where a filter runs: that is the
+engine's plan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Consistency = Literal["flushed", "durable", "live"]
 
-# Keys that are looked up in one call.
+# Maximum number of keys that are looked up in one call.
 KEYS_A_CALL = 8_192
 
 
@@ -47,15 +47,15 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     names = checked_columns(table, columns)
     if not names:
         return read_table(spark, table, _first(table), where, consistency, splits).select()
-    # Here, and not in the words of a task that failed four times.
+    # Checked on the driver, or the error would come from a task that failed four times.
     table.scan(names[:1], where, consistency=consistency)
     if where is not None:
         _ = table.scan(names[:1], where, consistency="flushed").schema
     schema = spark_schema(spark_columns(table, names))
     if splits == 1:
         scan = _whole_scan(table, names, where, consistency)
-        # Of rows from a list Spark knows no size, as of a source's. After a range of one row it
-        # would take the table for as small, and send all of it to every executor.
+        # Spark has no size estimate of rows from a list, as of a source. After a range of one row
+        # it would estimate the table as that small, and broadcast all of it to every executor.
         one = spark.createDataFrame([(0,)], "task int").coalesce(1)
         return one.mapInArrow(scan, schema)
     read = spark.read.format("lancemem").schema(schema)
@@ -68,10 +68,10 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
 def _whole_scan(
     table: lancemem.Table, names: Sequence[str], where: str | None, consistency: Consistency
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function of the one task that reads the table as it is then.
+    """Make the function of the one task that reads the table as it is when the task runs.
 
-    It runs in the Python that Spark's tasks use anyway. A read through the format has Spark start
-    four more kinds of Python process, each once a session.
+    It runs in the Python workers that Spark's tasks use anyway. For a read through the format Spark
+    starts four more kinds of Python process, each once a session.
     """
     split = Split(table.uri, None, (0, 1))
     schema = spark_columns(table, names)
@@ -98,16 +98,16 @@ class Split:
 
 
 def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
-    """Divide a read: into one part for each fragment of the base, at most `most`.
+    """Divide a read into one part for each fragment of the base table, at most `most`.
 
-    Parts have to share a snapshot, and Spark keeps it with the DataFrame or view: all its queries
-    then read that one. A read in one part takes its snapshot when it runs.
+    Parts share a snapshot, and Spark keeps it with the DataFrame or view: all its queries then read
+    the same snapshot. A read in one part takes its snapshot when it runs.
     """
     if most == 1:
         return [Split(uri, None, (0, 1))]
     snapshot = lancemem.open_table(uri).snapshot(consistency=consistency)
     if snapshot.token is None:
-        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no name")
+        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no token")
     parts = max(1, min(most, snapshot.num_base_fragments))
     return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
 
@@ -126,10 +126,10 @@ def scan_batches(
         if split.token is None
         else table.snapshot(token=split.token)
     )
-    # A whole read leaves behind what makes the next one quicker; a part cannot.
+    # A scan of the whole table fills the cache of this process; a part cannot.
     part = None if split.part[1] == 1 else split.part
     scan = snapshot.scan(columns=list(names), filter=where, part=part)
-    # Across Arrow's C stream an error of the engine would lose its type.
+    # An error of the engine would lose its type in Arrow's C stream.
     for batch in scan.to_batches():
         if batch.num_rows:
             yield cast_batch(batch, schema)
@@ -150,7 +150,7 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
             for rows in found.combine_chunks().to_batches():
                 yield cast_batch(rows, schema)
 
-    # A row without a key is none of the table's.
+    # The table has no row with a null in its key.
     return keys.select(*key).dropna().mapInArrow(get_rows, spark_schema(schema))
 
 
@@ -161,7 +161,7 @@ def join_by_key(
     target_alias: str,
     source_alias: str,
 ) -> DataFrame:
-    """Put beside each row of `source`, as struct, the stored row of its key, or null.
+    """Add to each row of `source`, as a struct, the stored row of its key, or null.
 
     The row has the columns that `table` was last seen with; `key` names the source's column for
     each key column.
@@ -192,7 +192,7 @@ def join_by_key(
 def _stored_beside(
     table: lancemem.Table, batch: pa.RecordBatch, key: Mapping[str, str], target: pa.Schema
 ) -> pa.StructArray:
-    """Return for each row of `batch` the stored row of its key, null where there is none."""
+    """Return for each row of `batch` the stored row of its key, null where the key has no row."""
     names = list(key)
     keys = pa.Table.from_arrays([batch[key[name]] for name in names], names=names)
     keys = keys.cast(pa.schema([target.field(name).with_nullable(True) for name in names]))
@@ -219,11 +219,11 @@ def _stored_beside(
 
 
 def places_of(keys: pa.Table, found: pa.Table) -> pa.Array:
-    """Return for each row of `keys` the row of `found` with the same values, null where none has.
+    """Return for each row of `keys` its place in `found`, null where `found` has no such row.
 
     Both have the same columns; no two rows of `found` are the same.
     """
-    # The names are ours: a key column may be called what the columns that are added are called.
+    # Columns are renamed by number: a key column could have the name of an added column.
     names = [f"key {number}" for number in range(keys.num_columns)]
     found, keys = found.rename_columns(names), keys.rename_columns(names)
     found = found.append_column("place", pa.array(range(found.num_rows), pa.int64()))
@@ -236,7 +236,8 @@ def key_batch(table: lancemem.Table, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Bring the key columns of a batch of Spark's to the table's types."""
     schema, names = pa.schema(table.schema), table.primary_key
     if not names:
-        # A batch that is made of no columns has no rows; one that chooses none keeps them.
+        # A new batch without columns has no rows; a selection of no columns keeps the number of
+        # rows.
         return batch.select([])
     return table_batch(batch.select(names), pa.schema([schema.field(name) for name in names]))
 
@@ -258,12 +259,12 @@ def spark_columns(table: lancemem.Table, names: Sequence[str]) -> pa.Schema:
 
 
 def _first(table: lancemem.Table) -> list[str]:
-    """Name a column to read where none is asked for: rows without any reach Spark as no rows."""
+    """Name a column to read where no column is asked for: Spark would get no rows without one."""
     return list(pa.schema(table.schema).names[:1])
 
 
 def checked_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str]:
-    """Return `names`, or all columns; refuse one that the table does not have."""
+    """Return `names`, or all columns; refuse a name that the table does not have."""
     have = pa.schema(table.schema).names
     if isinstance(names, str):
         text = f"expected a list of names of columns, got str; {[names]!r} is a list of one"

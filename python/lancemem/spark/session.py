@@ -1,7 +1,7 @@
 """The Spark session settings that lancemem needs or profits from.
 
-Owns `configure` and the checks of the Python that tasks run under. It starts no session, and it
-leaves every setting that it does not name as the user made it.
+Owns `configure` and the checks of the Python that tasks run under. It starts no session, and
+changes no other setting of the user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# Spark's own 10,000 rows make the JVM boundary about twice as dear a row; more gains nothing.
+# Spark's default of 10,000 rows doubles the cost of a row at the JVM boundary; more rows gain
+# nothing.
 ARROW_BATCH_ROWS = 65_536
 
 _CHECKED: set[str] = set()
@@ -30,8 +31,8 @@ _CHECKED: set[str] = set()
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Prepare a session builder for lancemem and return it.
 
-    Sets the rows of one Arrow batch and the session time zone (UTC: the zone that timestamps carry
-    across the boundary), and makes tasks run under this Python unless ``PYSPARK_PYTHON`` is set.
+    Sets the rows of one Arrow batch and the session time zone (UTC: the zone of timestamps in Arrow
+    batches), and makes tasks run under this Python unless ``PYSPARK_PYTHON`` is set.
     """
     _settle_task_python()
     settings = {
@@ -50,7 +51,8 @@ def check_workers(spark: SparkSession) -> None:
         return
 
     def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # By value and with nothing of lancemem: the task has to run where lancemem is missing.
+        # Pickled by value, without a reference to lancemem: the task has to run where lancemem is
+        # missing.
         import sys  # noqa: PLC0415
 
         import pyarrow as pa  # noqa: PLC0415
@@ -85,7 +87,7 @@ def _settle_task_python() -> None:
     """
     chosen = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     found = shutil.which(chosen)
-    # A name that this machine does not know may well exist on the executors.
+    # A name that is not found on this machine may exist on the executors.
     if found is None or _environment(found) == _environment(sys.executable):
         return
     warnings.warn(
@@ -96,5 +98,5 @@ def _settle_task_python() -> None:
 
 
 def _environment(executable: str) -> Path:
-    # Links are not followed: every virtual environment links to the same interpreter.
+    # Symbolic links are not followed: every virtual environment links to the same interpreter.
     return Path(executable).absolute().parent

@@ -1,8 +1,8 @@
-"""Which Spark partition a row goes to: the one of its shard.
+"""Which Spark partition a row goes to: the partition of its shard.
 
-Owns the shard column and the shuffle on it, so that one task holds all rows of one shard and no
-two tasks fence each other. The ordinals come from the engine, because the table's bucket hash is
-neither Spark's nor Iceberg's. It opens no writer.
+Owns the shard column and the shuffle on it, so that one task holds all rows of one shard and no two
+tasks fence each other. The ordinals come from the engine, because the table's bucket hash is
+neither Spark's nor Iceberg's. Does not own the writing: see `writer`.
 """
 
 # No `from __future__ import annotations`: Spark reads an Arrow UDF's kind from its annotations.

@@ -1,7 +1,7 @@
-"""How large a DataFrame is: as far as Spark knows, and in its rows.
+"""How large a DataFrame is: Spark's estimate, and the bytes of its rows.
 
-Owns Spark's estimate, which plans have none, and the bytes of a row as a column of Spark's. What a
-size decides is the callers'.
+Owns Spark's estimate, the list of plans that Spark cannot estimate, and the bytes of a row as a
+column. Does not own what a size decides: the callers do.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pyspark.sql import types as st
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# An estimate above this is none: Spark takes what it does not know for as large as can be.
+# From this size on an estimate means "unknown": Spark's default for an unknown size is huge.
 UNKNOWN_BYTES = 1 << 40
 
-# Nodes of a plan that may give more rows than they take, of sizes that nobody knows, or wider ones.
+# Plan nodes that may yield more rows than they read, wider rows, or rows of unknown size.
 _MAKES_ROWS = re.compile(
     r"^\W*(MapIn|PythonMapIn|FlatMap|MapPartitions|MapGroups|CoGroup|Generate|Script|\w+UDTF"
     r"|\w+EvalPython)",
     re.MULTILINE,
 )
-# Functions whose values may be much wider than what they are made of: Spark knows one width a type.
+# Functions whose values may be much wider than their input: Spark assumes one width for each type.
 _WIDENS = re.compile(
     r"\b(UDF|pythonUDF\d*|repeat|space|lpad|rpad|array_repeat|sequence|collect_list|collect_set"
     r"|array_agg|listagg|string_agg)\("
@@ -43,20 +43,20 @@ _FIXED: dict[type[st.DataType], int] = {
     st.TimestampNTZType: 8,
     st.DayTimeIntervalType: 8,
     st.YearMonthIntervalType: 4,
-    # Of Spark 4.1.
+    # Exists from Spark 4.1 on.
     **({st.TimeType: 8} if hasattr(st, "TimeType") else {}),
 }
-# Nodes that give a row of their source several times.
+# Nodes that may yield a row of their source several times.
 _REPEATS_ROWS = re.compile(r"^\W*(Join|Expand|TransformWith)", re.MULTILINE)
-# Nodes that, in append mode, give rows of earlier micro-batches once they are complete.
+# Nodes that, in append mode, yield rows of earlier micro-batches once they are complete.
 _HOLDS_ROWS_BACK = re.compile(r"^\W*(Aggregate|Distinct)", re.MULTILINE)
 
 
 def estimated_bytes(rows: DataFrame) -> int:
     """Return Spark's estimate of a DataFrame's size.
 
-    Of what functions and generators make of rows Spark knows nothing, and takes the size of those
-    rows, or a few bytes for a value: such an estimate is none.
+    Spark cannot estimate the output of functions and generators. It assumes the size of their
+    input, or a few bytes for each value. `UNKNOWN_BYTES` is returned for such plans.
     """
     plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
     shown = _without_cached(str(plan.toString()))
@@ -66,7 +66,7 @@ def estimated_bytes(rows: DataFrame) -> int:
 
 
 def _without_cached(plan: str) -> str:
-    """Leave out how something persisted was made, of which Spark knows the size."""
+    """Leave out the plans below persisted DataFrames: Spark has the size of those."""
     shown: list[str] = []
     below: int | None = None
     for line in plan.splitlines():
@@ -79,7 +79,7 @@ def _without_cached(plan: str) -> str:
 
 
 def width(value: str, kind: st.DataType, depth: int = 0) -> str | None:
-    """Return SQL for the bytes of a value, about; None of a type whose size Spark does not tell."""
+    """Return SQL for the approximate bytes of a value; None for a type that has no such SQL."""
     if isinstance(kind, st.StringType | st.CharType | st.VarcharType | st.BinaryType):
         return f"(coalesce(octet_length({value}), 0) + 8)"
     if (fixed := _fixed_width(kind)) is not None:
@@ -99,7 +99,7 @@ def width(value: str, kind: st.DataType, depth: int = 0) -> str | None:
 
 def _width_of_items(values: str, kind: st.DataType, depth: int) -> str | None:
     if (fixed := _fixed_width(kind)) is not None:
-        # Spark takes the size of a null for -1 in some of its modes.
+        # Spark's `size` of a null is -1 in some of its modes.
         return f"(greatest(size({values}), 0) * {fixed} + 8)"
     item, total = f"item{depth}", f"total{depth}"
     each = width(item, kind, depth + 1)
@@ -110,23 +110,23 @@ def _width_of_items(values: str, kind: st.DataType, depth: int) -> str | None:
 
 
 def _fixed_width(kind: st.DataType) -> int | None:
-    """Return the bytes of each value of a type, where they are the same."""
+    """Return the bytes of a value, where all values of the type have the same width."""
     if isinstance(kind, st.DecimalType):
         return 16
     return _FIXED.get(type(kind))
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as Spark's words for columns have it: a dot is part of it."""
+    """Quote a column's name for Spark's SQL, so that a dot is part of the name."""
     return f"`{name.replace('`', '``')}`"
 
 
 def is_estimated(stream: DataFrame, output_mode: str = "update") -> bool:
-    """Whether Spark's estimates of the micro-batches of a streaming DataFrame are some.
+    """Whether Spark can estimate the micro-batches of a streaming DataFrame.
 
-    A micro-batch does not show how it is made, and has the estimate of its source's rows. Of an
-    aggregation in append mode those are none of its own: what a watermark completes comes later,
-    also where nothing new is read. In update mode it gives at most a row for each that it reads.
+    A micro-batch does not show its plan, and has the estimate of its source's rows. That is wrong
+    for an aggregation in append mode: its rows come when a watermark completes them, even where no
+    new row is read. In update mode it yields at most one row for each row that it reads.
     """
     plan = str(stream._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - no public name
     unknown = [_MAKES_ROWS, _REPEATS_ROWS, _WIDENS]

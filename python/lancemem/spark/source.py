@@ -1,8 +1,9 @@
 """The data source `lancemem`: `spark.read`, `df.write` and `df.writeStream` with that format.
 
-Owns its options, its errors, and the two phases of a write. Spark asks such a source neither to
-route rows nor to say who may write: so tasks stage runs, which needs no claim, and the driver's
-commit links what all of them staged. What a row's newest version is stays the engine's.
+Owns its options, its errors, and the two phases of a write. Spark lets such a source neither route
+rows nor choose which task writes a shard. So tasks stage SSTables, which needs no claim, and the
+driver commits all of them as one bulk write. Does not own which row of a key is the newest: that is
+the engine's plan.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _WRITE_OPTIONS = {
     "shards",
     "roundfloats",
     "checkpointlocation",
-    # Spark's own, which it hands on.
+    # Spark's own options, which it passes on.
     "queryname",
 }
 
@@ -53,10 +54,10 @@ class LancememDataSource(DataSource):
     """Spark's format "lancemem".
 
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
-    `splits` (into how many tasks a read is divided at most; with more than 1 all queries of one
-    DataFrame or view read the same snapshot, that of the first).
-    Options of a write: `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `txnAppId`
-    and `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
+    `splits` (the maximum number of tasks; with more than 1 all queries of one DataFrame or view
+    read the snapshot of the first query). Options of a write: `op` ("upsert", "delete" or
+    "append"), `opColumn`, `roundFloats`, `txnAppId` and `txnVersion`, and for a table that does not
+    exist `primaryKey` and `shards`.
     """
 
     @classmethod
@@ -65,9 +66,10 @@ class LancememDataSource(DataSource):
         return "lancemem"
 
     def schema(self) -> StructType:
-        """Return the table's columns, or those named by the option `columns`."""
+        """Return the table's columns, or the columns named by the option `columns`."""
         if self.options.get("provider"):
-            # Set by Spark's catalogue alone, which asks for the columns before it keeps a name.
+            # Only Spark's catalogue sets this option. It asks for the columns before it stores a
+            # name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
         table = lancemem.open_table(self._uri("read"))
         names = reader.checked_columns(table, self._columns())
@@ -77,16 +79,16 @@ class LancememDataSource(DataSource):
         """Make the reader.
 
         It pushes no filters: Spark 4.3 keeps the reader of a filtered query for later queries of
-        the same DataFrame, even for those without that filter, and so loses rows. The option
-        `where` is the way to let the engine filter.
+        the same DataFrame, even for queries without that filter, and so loses rows. Use the option
+        `where` to filter in the engine.
         """
         self._check_options("read", _READ_OPTIONS)
         table = lancemem.open_table(self._uri("read"))
         _check_types(table, schema)
         read = _Read(
-            # Of a relative path a task would know another one.
+            # A task would resolve a relative path to another place.
             table.uri,
-            # Spark refuses batches whose flags are not those of the schema that it was told.
+            # Spark refuses batches whose fields are not nullable exactly as in its schema.
             arrow_schema(schema),
             self.options.get("where"),
             cast("reader.Consistency", self.options.get("consistency", "durable")),
@@ -131,7 +133,7 @@ class LancememDataSource(DataSource):
                 "mode('overwrite') replaces all rows of the table, and leaves none where its rows "
                 "are deletes; write deletes with mode('append')"
             )
-        # Before a table is made for rows that do not come.
+        # Checked first: no table is created for rows that are then refused.
         _refuse_missing(uri, [op_column] if op_column else [], schema)
         table = self._open_or_create(uri, schema, op_column)
         key = tuple(table.primary_key)
@@ -152,7 +154,7 @@ class LancememDataSource(DataSource):
         return _Write(table.uri, plan, overwrite=overwrite)
 
     def _op(self) -> tuple[str, str | None]:
-        """Return what is done with the rows, and the column that says it for each."""
+        """Return the operation for all rows, and the column with the operation of each row."""
         op, op_column = self.options.get("op", "upsert"), self.options.get("opColumn")
         if op not in ("upsert", "delete", "append"):
             raise lancemem.InvalidInputError(
@@ -162,7 +164,7 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError("option opColumn names a column, got ''")
         if op != "upsert" and op_column:
             raise lancemem.InvalidInputError(
-                f"option op={op!r} is for all rows, and opColumn says it for each: leave one out"
+                f"option op={op!r} applies to all rows, opColumn to each row: give one of them"
             )
         return op, op_column
 
@@ -181,14 +183,14 @@ class LancememDataSource(DataSource):
         names = _names(key)
         shards = self._number("shards")
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
-        # What the rows do is no value of theirs.
+        # The column of operations is no column of the table.
         columns = StructType([field for field in schema if field.name != op_column])
         return lancemem.create_table(
             uri, arrow_schema(columns), primary_key=names, sharding=sharding
         )
 
     def _as_named(self, table: lancemem.Table) -> lancemem.Table:
-        """Refuse a table that is not as the options would have made it, or return it."""
+        """Return the table; refuse one with another key or number of shards than the options."""
         key, has = self.options.get("primaryKey"), list(table.primary_key)
         if key is not None and _names(key) != has:
             raise lancemem.InvalidInputError(
@@ -198,7 +200,7 @@ class LancememDataSource(DataSource):
         shards = table.sharding.num_shards if table.sharding else 1
         if wanted is not None and self._number("shards") != shards:
             raise lancemem.InvalidInputError(
-                f"table {table.uri} has {shards} shards, not {wanted}; a table keeps them"
+                f"table {table.uri} has {shards} shards, not {wanted}: their number is fixed"
             )
         return table
 
@@ -238,17 +240,17 @@ class LancememDataSource(DataSource):
         unknown = [name for name in self.options if name.lower() not in known]
         if unknown:
             raise lancemem.InvalidInputError(
-                f"option {unknown[0]!r} means nothing to a {action} of lancemem; it knows "
+                f"unknown option {unknown[0]!r} for a {action} of lancemem; the options are "
                 f"{', '.join(sorted(known))}"
             )
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What to read, as it goes to a task."""
+    """The read, as it is sent to a task."""
 
     uri: str
-    # In the types that Spark was told.
+    # The columns, with the types that Spark was given.
     schema: pa.Schema
     where: str | None
     consistency: reader.Consistency
@@ -268,7 +270,7 @@ def _names(key: str) -> list[str]:
 
 
 def _check_types(table: lancemem.Table, schema: StructType) -> None:
-    """Refuse a schema of the user's that is more than a choice of columns."""
+    """Refuse a schema of the user that is more than a choice of columns."""
     names = reader.checked_columns(table, schema.names)
     have = spark_schema(reader.spark_columns(table, names))
     for wanted, actual in zip(schema, have, strict=True):
@@ -280,7 +282,7 @@ def _check_types(table: lancemem.Table, schema: StructType) -> None:
 
 
 class _Split(InputPartition):
-    """A part of the read, as it goes to a task."""
+    """A part of the read, as it is sent to a task."""
 
     def __init__(self, split: reader.Split) -> None:
         super().__init__(split.part[0])
@@ -306,7 +308,7 @@ class _Reader(DataSourceReader):
 
 @dataclass(frozen=True)
 class _Write:
-    """What to write, as it goes to a task."""
+    """The write, as it is sent to a task."""
 
     uri: str
     plan: WritePlan
@@ -315,9 +317,9 @@ class _Write:
 
 @dataclass
 class _Staged(WriterCommitMessage):
-    """What a task staged."""
+    """The SSTables that a task staged."""
 
-    runs: list[lancemem.StagedSsTable]
+    sstables: list[lancemem.StagedSsTable]
     query_id: str | None
 
 
@@ -332,38 +334,39 @@ class _Writer:
         transactions.check_version(plan.driver_version)
         table = open_cached(self._write.uri)
         schema = pa.schema(table.schema)
-        # It may take empty shards of another sharding from tasks that do the same.
-        stage = try_again(table.bulk_writer)
+        # It may claim empty shards of another sharding, and other tasks do the same at this time.
+        bulk = try_again(table.bulk_writer)
         for batch in iterator:
             if batch.num_rows:
                 change = change_of(plan, schema, batch)
                 if plan.op_column is not None:
-                    stage.apply(change.rows, change.deletes, round_floats=plan.round_floats)
+                    bulk.apply(change.rows, change.deletes, round_floats=plan.round_floats)
                 elif plan.deletes:
-                    stage.delete(change.rows)
+                    bulk.delete(change.rows)
                 else:
-                    stage.upsert(change.rows, round_floats=plan.round_floats)
+                    bulk.upsert(change.rows, round_floats=plan.round_floats)
         context = TaskContext.get()
         query_id = context.getLocalProperty(transactions.QUERY_ID) if context else None
-        return _Staged(stage.finish(), query_id)
+        return _Staged(bulk.finish(), query_id)
 
-    def _link(self, runs: list[lancemem.StagedSsTable], name: str, txn: transactions.Txn) -> None:
-        if not runs:
+    def _commit(
+        self, sstables: list[lancemem.StagedSsTable], name: str, txn: transactions.Txn
+    ) -> None:
+        if not sstables:
             return
         uri = self._write.uri
-        # Another writer of a shard may come between its claim and its manifest, and Spark commits
-        # what all tasks staged once, whatever the storage says; the transaction id tells what was
-        # linked.
-        try_again(lambda: lancemem.open_table(uri).commit(runs, write=name, txn=txn), FAULTS)
+        # Another writer may claim a shard before the commit of its manifest, and Spark itself does
+        # not repeat a failed commit. The transaction id makes a repeated commit harmless.
+        try_again(lambda: lancemem.open_table(uri).commit(sstables, write=name, txn=txn), FAULTS)
 
-    def _discard(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
-        runs = _runs_of(messages)
-        if runs:
-            lancemem.open_table(self._write.uri).abort(runs, write=name)
+    def _abort(self, messages: Iterable[WriterCommitMessage | None], name: str) -> None:
+        sstables = _sstables_of(messages)
+        if sstables:
+            lancemem.open_table(self._write.uri).abort(sstables, write=name)
 
 
 class _BatchWriter(_Writer, DataSourceArrowWriter):
-    """A batch: all tasks stage, one commit links."""
+    """A batch: all tasks stage SSTables, the driver commits them."""
 
     def __init__(self, write: _Write, txn: transactions.Txn) -> None:
         super().__init__(write)
@@ -371,54 +374,63 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
         self._name = secrets.token_hex(16)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        runs = _runs_of(messages)
+        sstables = _sstables_of(messages)
         if self._write.overwrite:
-            # What a failed try has staged is never linked.
-            runs = try_again(lambda: _deletes_of_all(self._write.uri), FAULTS) + runs
-        self._link(runs, self._name, self._txn)
+            # SSTables that a failed attempt staged are never committed.
+            sstables = try_again(lambda: _deletes_of_all(self._write.uri), FAULTS) + sstables
+        self._commit(sstables, self._name, self._txn)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        # Spark calls this after a commit that raised, too; the engine knows which came first.
-        self._discard(messages, self._name)
+        # Spark also calls this after a commit that raised; the engine decides which came first.
+        self._abort(messages, self._name)
 
 
 class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A stream: a micro-batch is a batch whose transaction id is the query's id and its number."""
+    """A stream: the transaction id of a micro-batch is the query's id and the batch's number."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        staged = [message for message in messages if isinstance(message, _Staged) and message.runs]
+        staged = [
+            message for message in messages if isinstance(message, _Staged) and message.sstables
+        ]
         if not staged:
             return
         query_id = staged[0].query_id
         if query_id is None:
-            raise lancemem.InternalError("a task of a stream did not know its query")
+            raise lancemem.InternalError(
+                f"a task of a stream has no query id: Spark did not set {transactions.QUERY_ID}"
+            )
         txn = transactions.of_micro_batch(query_id, batchId)
-        self._link(_runs_of(messages), _name_of(messages), txn)
+        self._commit(_sstables_of(messages), _name_of(messages), txn)
 
     def abort(
         self,
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's
     ) -> None:
-        self._discard(messages, _name_of(messages))
+        self._abort(messages, _name_of(messages))
 
 
-def _runs_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedSsTable]:
-    return [run for message in messages if isinstance(message, _Staged) for run in message.runs]
+def _sstables_of(messages: Iterable[WriterCommitMessage | None]) -> list[lancemem.StagedSsTable]:
+    return [
+        sstable
+        for message in messages
+        if isinstance(message, _Staged)
+        for sstable in message.sstables
+    ]
 
 
 def _name_of(messages: Iterable[WriterCommitMessage | None]) -> str:
-    """Name a staged write by its SSTables: Spark makes a writer for each commit and each abort."""
-    places = sorted(f"{run.shard_id}/{run.path}" for run in _runs_of(messages))
+    """Name a bulk write by its SSTables: commit and abort have a new writer each."""
+    places = sorted(f"{sstable.shard_id}/{sstable.path}" for sstable in _sstables_of(messages))
     return hashlib.sha256("\n".join(places).encode()).hexdigest()[:32]
 
 
 def _deletes_of_all(uri: str) -> list[lancemem.StagedSsTable]:
-    """Stage deletes of all keys that the table has now."""
+    """Stage deletes of all keys that the table has at present."""
     table = lancemem.open_table(uri)
-    stage = table.bulk_writer()
+    bulk = table.bulk_writer()
     scan = table.scan(columns=table.primary_key)
     for keys in scan.to_batches():
         if keys.num_rows:
-            stage.delete(keys)
-    return stage.finish()
+            bulk.delete(keys)
+    return bulk.finish()

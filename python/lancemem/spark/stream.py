@@ -1,8 +1,8 @@
 """Streams into a table: each micro-batch once, whatever is repeated.
 
-Owns the query that `stream_upsert` starts, and what its progress says of each micro-batch. Spark
-gives a repeated micro-batch its old number and a restarted query its old id, and the two are the
-transaction id of the batch in every shard. It writes no rows itself.
+Owns the query that `stream_upsert` starts, and the metrics of each micro-batch in its progress.
+Spark gives a repeated micro-batch its old number and a restarted query its old id. The two are the
+transaction id of the batch in every shard. Does not own the writing of rows: see `writer`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ METRICS = "lancemem"
 
 @dataclass(frozen=True)
 class StreamStats:
-    """How far a stream is: the newest of its micro-batches that Spark remembers and that had rows.
+    """How far a stream is: the newest micro-batch with rows among those that Spark remembers.
 
-    `newest` is the largest `sequence_by` of those rows, and `lag_ms`, where that is a timestamp,
-    how much older it was than the micro-batch. None before the first one, and without
+    `newest` is the largest `sequence_by` of those rows. `lag_ms`, for a timestamp, is how much
+    older it was than the micro-batch. Both are None before the first micro-batch, and without
     `sequence_by`.
     """
 
@@ -49,7 +49,7 @@ class StreamStats:
 
 
 def progress(query: StreamingQuery) -> StreamStats:
-    """Say how far a query of `stream_upsert` is."""
+    """Return how far a query of `stream_upsert` is."""
     known = StreamStats(str(query.id), query.name, query.isActive)
     for batch in reversed(query.recentProgress):
         told = batch["observedMetrics"].get(METRICS)
@@ -99,7 +99,7 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
 
 
 def _observed(rows: DataFrame, sequence_by: str | None) -> DataFrame:
-    """Count the rows of each micro-batch, and say how far behind the newest of them is."""
+    """Count the rows of each micro-batch, and measure how far behind the newest of them is."""
     metrics = [sf.count(sf.lit(1)).alias("num_rows")]
     if sequence_by is not None:
         sequence = rows[quoted(sequence_by)]

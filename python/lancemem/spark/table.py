@@ -1,7 +1,7 @@
 """`LancememTable`: a lancemem table as Spark code uses it.
 
-Owns the verbs of the Spark side and what they return. It holds a handle for the driver only: tasks
-open the table by its URI, because a handle belongs to the process that opened it.
+Owns the verbs of the Spark side and their results. Its handle is for the driver only: tasks open
+the table by its URI, because a handle belongs to the process that opened it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
     "UpsertResult",
 ]
 
-# The driver collects a DataFrame of at most so many bytes by Spark's estimate, to write it itself.
+# The driver collects and writes a DataFrame of at most this many bytes by Spark's estimate.
 DRIVER_BYTES = 1 << 20
-# It takes at most so many bytes of its rows, whatever the estimate was; a larger one goes to tasks.
+# Limit on the bytes that the driver then collects, whatever the estimate was; tasks write more.
 DRIVER_PEEK_BYTES = 16 << 20
-# As many rows of one that Spark cannot estimate, while jobs run there.
+# Limit on the rows of a DataFrame without an estimate, while jobs run on the driver.
 DRIVER_ROWS = 1 << 14
-# Types whose values have no order, or one in Spark and none in Arrow.
+# Types whose values have no order in Spark, or none in Arrow.
 _UNORDERED = (ArrayType, MapType, StructType, UserDefinedType, VariantType)
 HISTORY_DDL = "version long, timestamp timestamp, operation string, num_compacted_shards int"
 
@@ -223,7 +223,9 @@ class LancememTable:
         if isinstance(schema, StructType):
             schema = arrow_schema(schema, vectors)
         elif vectors:
-            raise lancemem.InvalidInputError("an Arrow schema says itself which lists are vectors")
+            raise lancemem.InvalidInputError(
+                "vectors= needs a Spark schema; an Arrow schema has fixed-size lists itself"
+            )
         key = [primary_key] if isinstance(primary_key, str) else list(primary_key)
         table = lancemem.create_table(
             uri,
@@ -493,7 +495,7 @@ class LancememTable:
             )
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
-                "changes need the column that orders them: sequence_by"
+                "changes need sequence_by, the column that orders them"
             )
         else:
             plan = self._changes_plan(
@@ -530,7 +532,9 @@ class LancememTable:
                 table.upsert(rows)
         """
         if self._running_jobs() is not None:
-            raise lancemem.InvalidInputError(f"table {self.uri}: the jobs of this object run")
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: the jobs of this object run already; close them first"
+            )
         self._jobs = ShardJobs(self._table, config)
         return self._jobs
 
@@ -640,7 +644,7 @@ class LancememTable:
     ) -> lancemem.CollectionResult:
         """Remove what no reader has needed for `older_than`. Runs on the driver.
 
-        Executors that read a snapshot for longer than that may fail: the driver does not know their
+        Executors that read a snapshot for longer than that may fail: the driver does not see their
         reads.
 
         Args:
@@ -700,8 +704,8 @@ class LancememTable:
         names = self.refresh().schema.names
         if keep_newest and sequence_by not in names:
             raise lancemem.InvalidInputError(
-                f"table {self.uri} has no column {sequence_by!r}: keep_newest compares a change "
-                "with the stored row by it"
+                f"table {self.uri} has no column {sequence_by!r}, by which keep_newest compares "
+                "a change with the stored row"
             )
         return writer.WritePlan(
             tuple(names),
@@ -720,9 +724,9 @@ class LancememTable:
         *,
         size: int | None = None,
     ) -> list[Report]:
-        """Route, write with one task a shard, and return what each task reported.
+        """Route, write with one task for each shard, and return the report of each task.
 
-        `size` is an estimate of their bytes, where the caller knows more than Spark.
+        `size` is the caller's estimate of their bytes; the default is Spark's.
         """
         needed = _needed(plan, sequence_by)
         self._check_has(rows, needed)
@@ -739,14 +743,15 @@ class LancememTable:
         size = estimated_bytes(rows) if size is None else size
         with own_errors(), _few_rows(rows, size, peek=jobs is not None) as (rows, few):
             if few is not None:
-                # Two shuffled stages with Python workers take longer than rows of one micro-batch.
+                # Two shuffled stages with Python workers take longer than the driver's write of a
+                # small batch.
                 return writer.write_here(self._table, plan, few, sequence_by, txn, jobs)
             if jobs is not None:
                 # The tasks claim the shards.
                 jobs.release()
             check_workers(self._spark)
-            # A table whose index another program made may have no shards. This creates them, before
-            # tasks ask what they hold.
+            # A table whose MemWAL index another program made may have no shards. This creates them
+            # before the tasks read them.
             writer.try_again(self._table.bulk_writer, writer.FAULTS)
             routed = shuffle.partition_by_shard(
                 rows, self.uri, self.primary_key, sharding.num_shards, sequence_by
@@ -756,10 +761,10 @@ class LancememTable:
             return [report.asDict() for report in written.collect()]
 
     def _key(self, verb: str) -> tuple[str, ...]:
-        """Return the key columns, for a verb that goes by them."""
+        """Return the key columns, for a verb that needs them."""
         if not self.primary_key:
             raise lancemem.InvalidInputError(
-                f"table {self.uri} has no primary key, which {verb} goes by"
+                f"table {self.uri} has no primary key; {verb} needs one"
             )
         return tuple(self.primary_key)
 
@@ -797,7 +802,7 @@ class LancememTable:
 
 
 def _needed(plan: writer.WritePlan, sequence_by: str | None) -> list[str]:
-    """Columns that a write reads, each once."""
+    """List the columns that a write reads, each once."""
     names = (*plan.columns, plan.op_column, sequence_by)
     return list(dict.fromkeys(name for name in names if name is not None))
 
@@ -806,11 +811,11 @@ def _needed(plan: writer.WritePlan, sequence_by: str | None) -> list[str]:
 def _few_rows(
     rows: DataFrame, size: int, *, peek: bool
 ) -> Iterator[tuple[DataFrame, pa.Table | None]]:
-    """Give the DataFrame to write, and its rows where they are few enough for the driver.
+    """Return the DataFrame to write, and its rows where they are few enough for the driver.
 
-    One that was taken for small and is not is computed again by the tasks: nothing was written of
-    what the driver has seen of it. With `peek` a DataFrame of unknown size is looked into; it is
-    computed once all the same.
+    A DataFrame that exceeds its estimate is computed again by the tasks: the driver has written
+    none of its rows. With `peek` the driver also tries a DataFrame of unknown size, which is
+    persisted and so computed once.
     """
     if size <= DRIVER_BYTES:
         yield rows, to_arrow_within(rows, DRIVER_PEEK_BYTES)
@@ -821,17 +826,17 @@ def _few_rows(
     was_kept = rows.storageLevel != StorageLevel.NONE
     kept = rows.persist()
     try:
-        # A plan of its own: that of `rows` may have been made before it was persisted.
+        # A new plan: the plan of `rows` may have been made before `rows` was persisted.
         few = to_arrow_within(kept.select("*"), DRIVER_PEEK_BYTES)
         yield kept, few if few is not None and few.num_rows <= DRIVER_ROWS else None
     finally:
-        # What the user persisted stays.
+        # A DataFrame that the user persisted stays persisted.
         if not was_kept:
             kept.unpersist()
 
 
 def _where(reports: list[Report]) -> tuple[int, int, int, int]:
-    """Shards, WAL entries, SSTables, and shards that had everything."""
+    """Return the numbers of shards, WAL entries, SSTables and shards already written."""
     return (
         len(reports),
         _sum(reports, "wal_entries"),
@@ -843,7 +848,7 @@ def _where(reports: list[Report]) -> tuple[int, int, int, int]:
 def _parsed(schema: str) -> StructType:
     parsed = StructType.fromDDL(schema)
     if not isinstance(parsed, StructType):
-        raise lancemem.InvalidInputError(f"the schema {schema!r} names no columns")
+        raise lancemem.InvalidInputError(f"the schema {schema!r} has no columns")
     return parsed
 
 

@@ -1,8 +1,8 @@
 """Tables that are open in this process.
 
-Owns the one handle a process that tasks share, and that it is of the table which is there now.
-PySpark keeps a Python worker for many tasks, and an open handle knows what it has read: its
-SSTables, its logs, its newest version.
+Owns one handle for each table of the process, which its tasks share, and the check that the same
+table still exists. PySpark keeps a Python worker for many tasks, and an open handle caches what it
+has read: SSTables, logs, the newest version.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 
 import lancemem
 
-# A worker that stays for days may meet more tables than its memory holds.
+# A worker that stays for days may open more tables than its memory holds.
 MOST_HANDLES = 8
 
 
 class _Handles:
-    """The handles of this process, the one that was asked for last at the end."""
+    """The handles of this process, an LRU list: the most recently used at the end."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -25,7 +25,7 @@ class _Handles:
         self.parents: list[dict[str, lancemem.Table]] = []
 
     def begin_anew(self) -> None:
-        """Leave everything to the parent of this fork: its handles are no good here."""
+        """Forget the parent's handles after a fork: they cannot be used here."""
         self.parents.append(self.tables)
         self.lock, self.tables = threading.Lock(), {}
 
@@ -34,7 +34,7 @@ class _Handles:
             return self.tables.get(uri)
 
     def keep(self, uri: str, table: lancemem.Table) -> None:
-        """Keep a handle, and let go of those that nobody has asked for the longest."""
+        """Keep a handle, and evict the least recently used handles."""
         with self.lock:
             self.tables.pop(uri, None)
             self.tables[uri] = table
@@ -47,18 +47,19 @@ os.register_at_fork(after_in_child=_HANDLES.begin_anew)
 
 
 def open_cached(uri: str) -> lancemem.Table:
-    """Return the handle of the table at `uri`, opened once a process; made for UDFs.
+    """Return the handle of the table at `uri`, opened once a process. Use it in UDFs.
 
-    The handle sees every later write, and has the columns that the table has now. Where another
-    table was made at `uri` since, it is opened again. A process keeps the handles of the eight
-    tables that it asked for last.
+    The handle sees every later write, and has the present columns of the table. Where another table
+    was created at `uri` since, it is opened again. A process keeps the handles of the eight most
+    recently used tables.
     """
     table = _HANDLES.get(uri)
     if table is not None:
         try:
             table.refresh()
         except lancemem.InvalidInputError:
-            # It is another table, or has columns that rows of before cannot follow.
+            # Another table is at `uri`, or its columns changed in a way that this handle cannot
+            # follow.
             table = None
     if table is None:
         table = lancemem.open_table(uri)

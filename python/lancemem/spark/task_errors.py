@@ -1,6 +1,6 @@
-"""Errors of Spark's tasks as the exceptions that they were raised as.
+"""Errors of Spark's tasks as the exceptions that the tasks raised.
 
-Owns: finding lancemem's exception in what Spark makes of it, its class and its first line. Does not
+Owns: the search for the class and the first line of lancemem's exception in Spark's text. Does not
 own: what a message means, or errors of Spark itself.
 """
 
@@ -15,20 +15,21 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A Python traceback names the class and then the message, at the start of a line; so do the errors
-# that a merge has Spark raise, behind the name of Spark's own. The note of the table comes behind.
+# A Python traceback has the class and then the message, at the start of a line. In the errors that
+# Spark raises for a merge they follow the name of Spark's own error. The note with the table
+# follows.
 _RAISED = re.compile(
     r"(?:^|[\]:] )lancemem\.(\w+): (.*?)(?: SQLSTATE: \w+)?(?:\n(table: [^\n]*))?$", re.MULTILINE
 )
 
 
 def as_raised(message: str) -> str:
-    """Return a message that Spark is to raise, for `error_of` to find."""
+    """Return a message for Spark to raise, which `error_of` finds."""
     return f"lancemem.InvalidInputError: {message}"
 
 
 def error_of(error: BaseException) -> lancemem.LancememError | None:
-    """Return the exception of lancemem that Spark shows as `error`; None where it is of another.
+    """Return the exception of lancemem that Spark shows as `error`; None for any other error.
 
     For errors of what Spark runs later, such as an action on `toDF()`, a write of
     `format("lancemem")` or `query.exception()`: Spark raises its own exception for them, with the
@@ -36,7 +37,7 @@ def error_of(error: BaseException) -> lancemem.LancememError | None:
     """
     if isinstance(error, lancemem.LancememError):
         return error
-    # The last one of a traceback is the one that was raised while others were handled.
+    # The last exception of a traceback is the outermost one.
     for name, message, note in reversed(_RAISED.findall(str(error))):
         kind = getattr(lancemem, name, None)
         if isinstance(kind, type) and issubclass(kind, lancemem.LancememError):
@@ -49,7 +50,7 @@ def error_of(error: BaseException) -> lancemem.LancememError | None:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise an exception of lancemem's that a task raised as what it is, with Spark's as cause."""
+    """Raise the exception of lancemem that a task raised, with Spark's exception as its cause."""
     try:
         yield
     except lancemem.LancememError:

@@ -1,7 +1,7 @@
-"""Transaction ids of Spark's writes: what makes a repeated task, batch or query write once.
+"""Transaction ids of Spark's writes: a repeated task, batch or query writes once.
 
-Owns how transaction ids are named, and the version that every process of a Spark application must
-share. What a transaction id does is the engine's: see `lancemem.Table.upsert`.
+Owns the names of transaction ids, and the version of lancemem that every process of a Spark
+application must share. Does not own what a transaction id does: see `lancemem.Table.upsert`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Txn = tuple[str, int]
 
-# Of a transaction id, as the engine takes them.
+# The engine's limits on a transaction id.
 VERSIONS = 1 << 63
 MOST_NAME_BYTES = 256
 
@@ -28,16 +28,16 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 def once() -> Txn:
-    """Make the transaction id of a write that has no name of its own.
+    """Make the transaction id of a write for which the user gave none.
 
-    It guards the tasks of one call against their own retries, speculative copies and zombies. A
-    shard remembers the newest ones only, by name, so the name starts with the time.
+    It makes retries, speculative copies and zombies of a call's tasks harmless. A shard remembers
+    only the newest ids, ordered by name, so the name starts with the time.
     """
     return f"once:{time.time_ns():016x}-{secrets.token_hex(8)}", 0
 
 
 def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn | None:
-    """Make the transaction id that a user named by Delta's two options; None without them."""
+    """Make the transaction id from Delta's two options; None without them."""
     if txn_app_id is None and txn_version is None:
         return None
     if txn_app_id is None or txn_version is None:
@@ -46,14 +46,14 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn
             "txnAppId, txnVersion): give both or none"
         )
     try:
-        # A version such as 1.7 would be taken for 1, and what it marks for written.
+        # int() would truncate a version such as 1.7 to 1, and the write would count as written.
         version = int(txn_version) if isinstance(txn_version, str) else operator.index(txn_version)
     except (TypeError, ValueError):
         raise lancemem.InvalidInputError(
-            f"txnVersion is a whole number that goes up, got {txn_version!r}"
+            f"txnVersion is an integer that increases with each write, got {txn_version!r}"
         ) from None
     if not -VERSIONS <= version < VERSIONS:
-        raise lancemem.InvalidInputError(f"txnVersion has at most 64 bits, got {version}")
+        raise lancemem.InvalidInputError(f"txnVersion is an integer of 64 bits, got {version}")
     name = f"app:{txn_app_id}"
     beyond = len(name.encode()) - MOST_NAME_BYTES
     if beyond > 0:
@@ -63,7 +63,7 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn
 
 
 def of_micro_batch(query_id: str, batch_id: int) -> Txn:
-    """Make the transaction id of a micro-batch; the id of a query stays when it restarts."""
+    """Make the transaction id of a micro-batch; a restarted query keeps its id."""
     return f"stream:{query_id}", batch_id
 
 
@@ -71,12 +71,14 @@ def streaming_query_id(spark: SparkSession) -> str:
     """Return the id of the query whose foreachBatch function calls this."""
     query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
     if not query_id:
-        raise lancemem.InvalidInputError("this is not called inside a streaming query")
+        raise lancemem.InvalidInputError(
+            "no streaming query: call this in the function of foreachBatch"
+        )
     return str(query_id)
 
 
 def check_version(driver: str) -> None:
-    """Refuse to work in a process that has another lancemem than the driver."""
+    """Refuse to work in a process whose lancemem has another version than the driver's."""
     if driver == lancemem.__version__:
         return
     raise lancemem.LancememError(

@@ -1,9 +1,9 @@
-"""What a Spark task does with the rows of its shard: all of them written at once, and once.
+"""The writing of a shard's rows by a Spark task: all at once, and exactly once.
 
 Owns the task side of every verb and the counts that a task reports. The rows of a task become
-durable in one step together with the write's transaction id: as one put, or where they are many as
-runs that are linked. So a task may be repeated, copied or woken too late, and a fenced one may try
-again. It does not route rows; it refuses rows of a second shard instead.
+durable in one step together with the write's transaction id: as one put, or as a bulk write where
+they are many. So a task may be repeated, copied or woken too late, and a fenced task may try again.
+Does not own the routing of rows: rows of a second shard are an error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _REPORT_SCHEMA = pa.schema(
     ]
 )
 
-# More than this goes into SSTables of its own instead of the log, which every open reads.
+# A larger write becomes a bulk write: entries of the log would slow down the next claim.
 SINGLE_PUT_BYTES = 16 << 20
-# Another writer of the shard needs milliseconds for its rows; then it is our turn.
+# Another writer of the shard needs milliseconds for its rows; then this one claims again.
 ATTEMPTS = 50
 
-# As often, and for as many seconds, a write meets passing faults of the storage where nobody starts
-# a task for it again. A shard whose compaction was waited for is over that.
+# Limits on retries of storage faults in number and in seconds, for writes that Spark does not
+# repeat. A put that waited for a compaction exceeds the seconds, and is not repeated.
 FAULTS = 5
 FAULT_SECONDS = 10.0
 
@@ -66,20 +66,20 @@ class WritePlan:
     columns: tuple[str, ...]
     primary_key: tuple[str, ...]
     op_column: str | None = None
-    # All rows are keys to delete; `columns` are those of the key.
+    # All rows are keys to delete; `columns` are the key columns.
     deletes: bool = False
-    # A row older than the stored row of its key, by this column of the table, is left out.
+    # A row that is older by this column than the stored row of its key is left out.
     newer_by: str | None = None
     # A key that comes twice is an error.
     unique_keys: bool = False
-    # Floats of columns that are no vectors are rounded, too.
+    # Doubles are rounded to floats in columns that are no vectors too.
     round_floats: bool = False
     driver_version: str = lancemem.__version__
 
 
 @dataclass
 class _Change:
-    """Rows in the table's types, which of them delete, and which are new by their op."""
+    """Rows in the table's types; which of them delete, and which insert by their operation."""
 
     rows: pa.RecordBatch
     deletes: pa.BooleanArray
@@ -101,7 +101,7 @@ class _Counts:
     bytes: int = field(default=0, repr=False)
 
     def set(self, change: _Change) -> None:
-        """Count what is left of all of them."""
+        """Set the counts to the rows that are left."""
         self.rows, self.deletes = change.rows.num_rows, change.deletes.true_count
 
     def add(self, change: _Change) -> None:
@@ -126,7 +126,7 @@ def shard_writer(
         table = open_cached(uri)
         changes = _changes_of(table, plan, _same_shard(first, filled, shard))
         change = next(changes, None)
-        # No change, no claim: a claim would fence whoever owns the shard for nothing.
+        # No change, no claim: a claim would fence a running job of the shard for nothing.
         if change is None:
             return
         counts = _write(table, shard, plan, chain([change], changes), txn)
@@ -144,20 +144,20 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     txn: transactions.Txn,
     jobs: ShardJobs | None,
 ) -> list[dict[str, int]]:
-    """Write few rows in this process, all shards at once; report as the tasks would.
+    """Write few rows in this process, all shards in parallel; return reports as the tasks do.
 
-    Through `jobs` if there are any; otherwise each shard is claimed and let go again. Rows are
-    checked for all shards before any is written.
+    Rows go through `jobs` if there are any; otherwise each shard is claimed for this write. The
+    rows of all shards are checked before any row is written.
     """
     if rows.num_rows == 0:
         return []
     if sequence_by is not None:
-        # As Spark sorts within a task: nulls first.
+        # The order of Spark's sort within a task: nulls first.
         valid = pc.is_valid(rows[sequence_by]).cast(pa.int8())
         keys = pa.table({"valid": valid, "by": rows[sequence_by]})
         order = [("valid", "ascending"), ("by", "ascending")]
         rows = rows.take(pc.sort_indices(keys, order))
-    # One as a rule: a column of text that is larger than 2 GiB stays in several.
+    # Usually one batch: a column of text that is larger than 2 GiB stays in several.
     changes = list(_changes_of(table, plan, rows.combine_chunks().to_batches()))
     if not changes:
         return []
@@ -169,7 +169,7 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             change.filter(pc.equal(of_change, shard))
             for change, of_change in zip(changes, ordinals, strict=True)
         )
-        # A task that fails is started again by Spark; here nobody else does it.
+        # Spark repeats a task that fails, but no write on the driver.
         counts = _write(table, shard, plan, parts, txn, jobs, faults=FAULTS)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
@@ -179,7 +179,7 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 
 
 def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Change:
-    """Bring a batch of Spark's to the table's types, and say which rows delete."""
+    """Bring a batch of Spark's to the table's types, and return which rows delete."""
     fields = [schema.field(name) for name in plan.columns]
     if plan.deletes:
         deletes, inserts = _repeated(batch, value=True), _repeated(batch, value=False)
@@ -198,7 +198,7 @@ def _repeated(batch: pa.RecordBatch, *, value: bool) -> pa.BooleanArray:
 def _changes_of(
     table: lancemem.Table, plan: WritePlan, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[_Change]:
-    """Give what changes something: of rows before an update nothing is left."""
+    """Yield the changes; a batch of rows before updates has none."""
     schema = pa.schema(table.schema)
     for batch in batches:
         change = change_of(plan, schema, batch)
@@ -207,11 +207,11 @@ def _changes_of(
 
 
 def _check_input(table: lancemem.Table, plan: WritePlan, changes: list[_Change]) -> None:
-    """Refuse what the put of one shard would refuse, before another shard has its rows."""
+    """Refuse rows that the put of one shard would refuse, before another shard has its rows."""
     for change in changes:
-        # A stage looks at rows as a put does, and writes none of the first that it is given.
-        stage = try_again(table.bulk_writer, FAULTS)
-        stage.apply(change.rows, change.deletes, round_floats=plan.round_floats)
+        # A bulk writer checks rows as a put does, and buffers the first ones: no file is written.
+        bulk = try_again(table.bulk_writer, FAULTS)
+        bulk.apply(change.rows, change.deletes, round_floats=plan.round_floats)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, changes)
 
@@ -231,10 +231,10 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     for change in changes:
         counts.add(change)
         waiting.append(change)
-        # To leave out late rows, and to find a key twice, all rows are needed side by side.
+        # The checks for late rows and for double keys need all rows at once.
         if counts.bytes > SINGLE_PUT_BYTES and not (plan.newer_by or plan.unique_keys):
-            runs = _stage(table, plan, waiting, changes, counts, faults)
-            _link(table, runs, txn, counts, faults)
+            sstables = _write_sstables(table, plan, waiting, changes, counts, faults)
+            _commit(table, sstables, txn, counts, faults)
             return counts
     whole = _joined(waiting)
     if plan.unique_keys:
@@ -243,19 +243,19 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     return counts
 
 
-def _link(
+def _commit(
     table: lancemem.Table,
-    runs: list[lancemem.StagedSsTable],
+    sstables: list[lancemem.StagedSsTable],
     txn: transactions.Txn,
     counts: _Counts,
     faults: int,
 ) -> None:
-    linked = try_again(lambda: table.commit(runs, txn=txn), faults)
-    counts.already_written = linked.num_shards_already_written > 0
-    counts.sstables = linked.num_sstables
+    done = try_again(lambda: table.commit(sstables, txn=txn), faults)
+    counts.already_written = done.num_shards_already_written > 0
+    counts.sstables = done.num_sstables
 
 
-def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
+def _write_sstables(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     table: lancemem.Table,
     plan: WritePlan,
     waiting: Iterable[_Change],
@@ -263,8 +263,8 @@ def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     counts: _Counts,
     faults: int,
 ) -> list[lancemem.StagedSsTable]:
-    # It may take empty shards of another sharding from whoever does the same.
-    stage = try_again(table.bulk_writer, faults)
+    # It may claim empty shards of another sharding, and other writers do the same at this time.
+    bulk = try_again(table.bulk_writer, faults)
 
     def counted() -> Iterator[_Change]:
         for change in more:
@@ -272,10 +272,10 @@ def _stage(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             yield change
 
     for change in chain(waiting, counted()):
-        # What failed left none of these rows in the stage, and all of those before.
-        add = partial(stage.apply, round_floats=plan.round_floats)
+        # A failed call leaves none of its rows in the bulk writer, and all rows of earlier calls.
+        add = partial(bulk.apply, round_floats=plan.round_floats)
         try_again(partial(add, change.rows, change.deletes), faults)
-    return try_again(stage.finish, faults)
+    return try_again(bulk.finish, faults)
 
 
 def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
@@ -295,7 +295,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     with claimed(table, shard) if jobs is None else jobs.lend(shard) as job:
         entries = job.stats().num_wal_entries
         if plan.newer_by is not None:
-            # While the job holds the shard nobody else can write a newer row.
+            # While the job holds the shard no other writer can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
             counts.set(change)
         done = job.apply(
@@ -310,7 +310,7 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 
 
 def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:
-    """Whether a shard has a write; asked before a claim, which would fence who works there."""
+    """Whether a shard has recorded a write. A claim, to find out, would fence a running job."""
     application, version = txn
     recorded = table.txn_version(application, shard=shard)
     if recorded is not None and recorded > version:
@@ -322,22 +322,23 @@ def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> boo
 
 
 def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
-    """Repeat a write that lost its shard to another one: its transaction id makes that harmless.
+    """Repeat a write that was fenced: its transaction id makes that harmless.
 
-    And one that met a passing fault of the storage, at most `faults` times.
+    Also repeat a write that met a transient fault of the storage, at most `faults` times.
     """
     begun = time.monotonic()
     for attempt in range(1, ATTEMPTS):
         try:
             return write()
         except (lancemem.WriterFencedError, lancemem.JobStoppedError):
-            # Whoever came between writes for some milliseconds; chance separates two of us.
+            # The other writer needs milliseconds. A random pause keeps two writers from fencing
+            # each other again.
             time.sleep(random.uniform(0.005, 0.03) * min(attempt, 10))  # noqa: S311
         except lancemem.RetryableError:
             if faults == 0 or time.monotonic() - begun > FAULT_SECONDS:
                 raise
             faults -= 1
-            # Twice as long each time: 0.2 s at first.
+            # Exponential backoff: 0.2 s at first.
             time.sleep(0.1 * 2 ** (FAULTS - faults))
     return write()
 
@@ -370,12 +371,13 @@ def _without_late(
     newest = stored[by].combine_chunks().take(places)
     given = change.rows[by]
     if not given.type.equals(newest.type):
-        # Arrow compares no instants of two units, and Spark's are in the zone of its session.
+        # Arrow does not compare instants of two units, and Spark's instants have the zone of its
+        # session.
         given = cast_column(given, newest.type, by)
-    # A row without a sequence is older than any that has one, as among the rows of one write.
+    # A row with a null sequence is older than every other row, as among the rows of one write.
     is_older = pc.fill_null(pc.less(given, newest), fill_value=False)
     if pa.types.is_floating(newest.type):
-        # Larger than every number, as Spark orders the rows of one write.
+        # NaN is larger than every number, as Spark orders the rows of one write.
         is_older = pc.or_(is_older, pc.and_(_is_nan(newest), _is_number(given)))
     late = pc.or_(is_older, pc.and_(pc.is_null(given), pc.is_valid(newest)))
     return change.filter(pc.invert(late)), late.true_count
