@@ -14,7 +14,7 @@ use crate::types::{MaxBytes, Result};
 pub struct Seen {
     /// Its bytes.
     pub bytes: Bytes,
-    /// The store's name of this version, such as an ETag; `None` where it has none, as on a local
+    /// The store's name of this version, such as an `ETag`; `None` where it has none, as on a local
     /// disk.
     version: Option<UpdateVersion>,
 }

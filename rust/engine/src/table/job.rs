@@ -10,6 +10,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, ShardManifest, SsTable, fsync_note, paths, round_floats};
 use lancemem_core::memtable::MemTableView;
@@ -258,13 +260,12 @@ impl Job {
     ///
     /// # Errors
     /// As [`ShardWriter::write`].
-    #[boxed]
-    pub async fn write(
-        &self,
-        batch: WriteBatch<'_>,
-        options: WriteOptions<'_>,
-    ) -> Result<Acknowledged> {
-        self.writer.write(batch, options).await
+    pub fn write<'a>(
+        &'a self,
+        batch: WriteBatch<'a>,
+        options: WriteOptions<'a>,
+    ) -> BoxFuture<'a, Result<Acknowledged>> {
+        self.writer.write(batch, options).boxed()
     }
 
     /// Adds or replaces rows; see [`ShardWriter::put`].
