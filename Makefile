@@ -236,24 +236,25 @@ trap 'kill -- -$$one -$$other 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 wait $$other && wait $$one
 endef
 
-# What fails quickly comes first: nobody should wait for Lance to learn of a missing comma. Cargo
-# compiles for one command at a time in a folder, so beside each is one that compiles nothing there.
+# What fails quickly comes first: a missing comma should not wait for Lance. Then two queues share the
+# processors: one compiles and runs what needs no module, the other makes the module and runs what
+# needs it. They compile in folders of their own until the module is made.
 test: $(TOOLS) ## everything, as CI runs it
 	@$(SUBMAKE) say-how-long
 	@$(STAGE) "format, ruff, spelling" $(SUBMAKE) lint-text
 	@$(STAGE) "tidy" $(SUBMAKE) tidy
 	@$(STAGE) "licences and sources" $(SUBMAKE) deny
-	$(call both,$(STAGE) "simulation and model" $(SUBMAKE) test-sim,$(SUBMAKE) setup,10)
-	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	$(call both,$(SUBMAKE) all-compiled,$(SUBMAKE) all-run,10)
 
 .PHONY: all-compiled all-run all-spark
 all-compiled:
+	@$(STAGE) "simulation and model" $(SUBMAKE) test-sim
 	@$(STAGE) "Rust tests" $(SUBMAKE) test-rust
 	@$(STAGE) "clippy" $(SUBMAKE) lint-rust
 	@$(STAGE) "benches compile" $(SUBMAKE) bench-build
 
-all-run:
+all-run: setup
+	@$(STAGE) "types, stub, layers" $(SUBMAKE) lint-python
 	$(call both,$(SUBMAKE) all-spark,$(STAGE) "Python tests" $(SUBMAKE) test-py,0)
 
 all-spark:

@@ -56,7 +56,7 @@ pub struct SyncedCommits {
     is_exact: bool,
     /// Files of that version, which are durable.
     known: HashSet<Path>,
-    /// Whether a version may have been made, seen by anybody or not.
+    /// Whether a version may have been made, whether a reader saw it or not.
     attempted: AtomicBool,
     /// Whether the version that was made was the newest when it was there.
     was_newest: AtomicBool,
@@ -226,7 +226,7 @@ pub struct Refused {
 /// Commits `operation` as the version right behind `base`.
 ///
 /// # Errors
-/// Of kind retry where another commit came first, or where nobody can say whether it was this one.
+/// Of kind retry where another commit came first, or where it cannot be known whether this commit was made.
 pub async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,

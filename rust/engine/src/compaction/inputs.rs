@@ -85,7 +85,7 @@ impl KeysOfSsTables {
 pub struct InputSsTables {
     /// In the order of the snapshot.
     pub sstables: Vec<InputSsTable>,
-    /// Every key that an SSTable has a row or a tombstone of; `None` where nobody has read them.
+    /// Every key that an SSTable has a row or a tombstone of; `None` where they were not read.
     keys: Option<Arc<KeysOfSsTables>>,
 }
 

@@ -36,7 +36,7 @@ pub use policy::{CompactionMode, CompactionSettings, Decision, SsTableFacts, Tre
 pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 pub use table_indexes::update_indexes;
 
-use crate::deletion_vectors::Cover;
+use crate::deletion_vectors::Coverage;
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Snapshot, SsTableCache};
@@ -119,7 +119,7 @@ impl Compaction {
         snapshot: Arc<Snapshot>,
         compacted: Arc<HashMap<ShardId, Generation>>,
         settings: CompactionSettings,
-        cover: Option<Cover>,
+        cover: Option<Coverage>,
         open: &SsTableCache,
     ) -> Result<Self> {
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));

@@ -70,7 +70,7 @@ async fn rewrite(base: &Dataset, options: CompactionOptions) -> Result<(usize, u
     Ok((done.fragments_removed, dataset.version().version))
 }
 
-/// Whether somebody has committed since, and perhaps cleaned this version up.
+/// Whether another commit came since, which may have cleaned this version up.
 async fn is_overtaken(base: &Dataset) -> bool {
     let newest = base.latest_version_id().await;
     newest.is_ok_and(|newest| newest > base.version().version)

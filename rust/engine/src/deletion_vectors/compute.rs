@@ -3,7 +3,7 @@
 //! Owns: what a file records of one SSTable: the rows that it supersedes in the base table and in older
 //! SSTables, and its own tombstones. Deleted rows of the base are looked up as well: an older version
 //! that is restored may show them again.
-//! Does not own: how superseded rows are found (`visibility`), which sources are missing (`cover`), or
+//! Does not own: how superseded rows are found (`visibility`), which sources are missing (`coverage`), or
 //! where the result is put (`table`).
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lancemem_core::format::{FragmentVector, KeyForm, OlderSsTableVector, SsTable
 use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
-use super::Gap;
+use super::MissingVectors;
 use crate::record_index::{RecordIndex, key_files, key_ids};
 use crate::snapshot::{Snapshot, SsTableKeys};
 use crate::visibility::{BaseLookup, NewerKeys, SourceKeys, superseded_by};
@@ -23,12 +23,16 @@ const ACTION: &str = "looking up the rows that an SSTable supersedes";
 /// urgent.
 const CONCURRENT_LOOKS: usize = 1;
 
-impl Gap {
+impl MissingVectors {
     /// Looks up everything that is missing.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.
-    pub async fn fill(&self, snapshot: &Snapshot, index: &RecordIndex) -> Result<SsTableVectors> {
+    pub async fn compute(
+        &self,
+        snapshot: &Snapshot,
+        index: &RecordIndex,
+    ) -> Result<SsTableVectors> {
         let keys = self.sstable.keys(&snapshot.key).await?;
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         let of_sstable = SourceKeys {

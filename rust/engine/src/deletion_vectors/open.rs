@@ -1,7 +1,7 @@
 //! Files of deletion vectors, read and kept.
 //!
 //! Owns: the listing, the decoded form of a file, and what this process keeps of them.
-//! Does not own: which of them a snapshot needs (`cover`).
+//! Does not own: which of them a snapshot needs (`coverage`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

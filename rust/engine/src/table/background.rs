@@ -254,7 +254,7 @@ async fn look_up(
         return true;
     }
     let started = Instant::now();
-    let filled = table.fill_gaps(Some(shard_id)).boxed();
+    let filled = table.compute_missing(Some(shard_id)).boxed();
     let done = AssertUnwindSafe(filled).catch_unwind().await;
     let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     match &done {

@@ -18,7 +18,7 @@ use lancemem_core::format::paths;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
 use super::Table;
-use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
+use crate::deletion_vectors::{Coverage, MissingVectors, is_on, missing_vectors, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
 use crate::visibility::KnownRows;
@@ -99,29 +99,34 @@ impl Table {
                 self.uri()
             )));
         }
-        self.fill_gaps(shard).await
+        self.compute_missing(shard).await
     }
 
     /// As [`Self::write_deletion_vectors`], whether or not the mode is on.
-    pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
+    pub(super) async fn compute_missing(
+        &self,
+        shard: Option<ShardId>,
+    ) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.writable_store(self.writer_defaults().fsync).await?;
         let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
         let files = self.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
-        let mut gaps = gaps(&snapshot, &files);
-        gaps.retain(|gap| shard.is_none_or(|shard_id| gap.sstable.shard_id == shard_id));
+        let mut all_missing = missing_vectors(&snapshot, &files);
+        all_missing
+            .retain(|missing| shard.is_none_or(|shard_id| missing.sstable.shard_id == shard_id));
         let mut result = DeletionVectorResult::default();
-        if gaps.is_empty() {
+        if all_missing.is_empty() {
             return Ok(result);
         }
         let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
-        for mut gap in gaps {
-            self.compare_sstables_of(&mut gap, &snapshot).await?;
-            let bytes = gap.fill(&snapshot, &index).await?.encode();
+        for mut missing in all_missing {
+            self.compare_sstables_of(&mut missing, &snapshot).await?;
+            let bytes = missing.compute(&snapshot, &index).await?.encode();
             result.sstables += 1;
-            result.fragments += gap.fragments.len();
+            result.fragments += missing.fragments.len();
             result.bytes += bytes.len() as u64;
-            let path = paths::run_vectors(gap.sstable.shard_id, &gap.sstable.path, &new_name()?);
+            let path =
+                paths::run_vectors(missing.sstable.shard_id, &missing.sstable.path, &new_name()?);
             store.put_once(&path, bytes.into(), MaxBytes::VECTORS).await?;
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -129,11 +134,15 @@ impl Table {
         Ok(result)
     }
 
-    /// Verifies the checksums of a gap's SSTables before their keys are read. Readers and
+    /// Verifies the checksums of the SSTables of `missing` before their keys are read. Readers and
     /// compactions trust deletion vectors as long as the SSTables exist, so these must not be
     /// computed from damaged keys.
-    async fn compare_sstables_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
-        for sstable in std::iter::once(&mut gap.sstable).chain(&mut gap.older) {
+    async fn compare_sstables_of(
+        &self,
+        missing: &mut MissingVectors,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        for sstable in std::iter::once(&mut missing.sstable).chain(&mut missing.older) {
             *sstable =
                 self.sstables.compared(&snapshot.base, sstable).await.inspect_err(|error| {
                     if error.kind() == ErrorKind::Corruption {
@@ -157,13 +166,13 @@ impl Table {
 
     /// The dead rows among a snapshot's flushed rows, where the table has the mode and its deletion
     /// vectors cover the snapshot.
-    pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Cover> {
+    pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Coverage> {
         let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
         if !is_on(&snapshot.base) || has_no_sstable {
             return None;
         }
         match self.vectors.of_shards(&self.store, &shards_of(snapshot)).await {
-            Ok(files) => Cover::of(snapshot, &files),
+            Ok(files) => Coverage::of(snapshot, &files),
             Err(error) => {
                 tracing::warn!(table = self.uri(), %error, "deletion vectors cannot be read");
                 None

@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 const SPAN_A_KEY: u64 = 64;
 const WORD: u64 = 64;
 /// Stands for no source.
-const NOBODY: u16 = u16::MAX;
+const NO_SOURCE: u16 = u16::MAX;
 
 /// Some numbers, each with the source that holds its newest row.
 #[derive(Debug)]
@@ -68,12 +68,12 @@ impl DenseNumbers {
         sources: &[Vec<u64>],
         superseded: &mut [RoaringBitmap],
     ) -> Option<Vec<u16>> {
-        let mut newest = vec![NOBODY; self.len];
+        let mut newest = vec![NO_SOURCE; self.len];
         for (at, numbers) in sources.iter().enumerate().rev() {
-            let source = u16::try_from(at).ok().filter(|source| *source != NOBODY)?;
+            let source = u16::try_from(at).ok().filter(|source| *source != NO_SOURCE)?;
             for (place, number) in (0..).zip(numbers) {
                 let known = &mut newest[self.rank(*number)?];
-                if *known == NOBODY {
+                if *known == NO_SOURCE {
                     *known = source;
                 } else if *known != source {
                     superseded[at].insert(place);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The others begin after this time in any case: whoever runs the plan may ask for them first.
+/// The others begin after this time in any case: the caller of the plan may poll them first.
 const AT_MOST: Duration = Duration::from_millis(50);
 
 /// Whether the source that begins has given rows.

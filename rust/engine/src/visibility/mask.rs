@@ -17,7 +17,7 @@ use crate::snapshot::{Snapshot, Source};
 pub struct SnapshotMask {
     /// By the arm's place: the base table, then the sources.
     arms: Vec<Arc<DeadRows>>,
-    /// Rows of the snapshot: keys that are not deleted; `None` where nobody has counted them.
+    /// Rows of the snapshot: keys that are not deleted; `None` where they were not counted.
     pub live_rows: Option<usize>,
 }
 

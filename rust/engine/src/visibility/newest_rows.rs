@@ -37,7 +37,7 @@ use super::StartGate;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::{SsTableErrors, external};
 
-/// A flushed SSTable under a plan. Whoever holds it keeps collectors of this process from the SSTable's
+/// A flushed SSTable under a plan. A holder of it keeps collectors of this process from the SSTable's
 /// files, which the datasets that lance makes for its own scans do not.
 #[derive(Clone, Debug)]
 pub struct ScannedSsTable {
@@ -178,7 +178,7 @@ impl ExecutionPlan for NewestRowsExec {
                 let given = given.clone();
                 move |_| given()
             });
-            // Where no row is left, nobody waits for the first one.
+            // Where no row is left, no other source waits for the first one.
             let end = futures::stream::once(async move { given() });
             Ok::<_, DataFusionError>(rows.chain(end.filter_map(async |()| None)))
         };

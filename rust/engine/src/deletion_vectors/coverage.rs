@@ -17,7 +17,7 @@ use crate::visibility::{DeadRows, SnapshotMask};
 
 /// Sources of a snapshot whose rows an SSTable's files say nothing of.
 #[derive(Debug)]
-pub struct Gap {
+pub struct MissingVectors {
     /// The SSTable that supersedes.
     pub sstable: Arc<SsTableHandle>,
     /// Fragments of the base table.
@@ -66,7 +66,7 @@ impl<'a> BySsTable<'a> {
 
 /// The dead rows of the base and the SSTables of a snapshot, by position, whatever is in memory.
 #[derive(Debug)]
-pub struct Cover {
+pub struct Coverage {
     /// Rows of the base table that an SSTable supersedes; also ones that are deleted.
     pub base: DeadRows,
     /// Of each SSTable, in the order of the snapshot.
@@ -82,7 +82,7 @@ pub struct SsTableCoverage {
     pub tombstones: RoaringBitmap,
 }
 
-impl Cover {
+impl Coverage {
     /// What the files say of `snapshot`; `None` where some SSTable says nothing of some source.
     #[must_use]
     pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
@@ -123,13 +123,13 @@ fn union<'a>(
     bitmaps.try_fold(RoaringBitmap::new(), |rows, more| Some(rows | more?))
 }
 
-/// What is missing of a whole [`Cover`], by run; nothing where nothing can be done.
+/// The vectors that a whole [`Coverage`] lacks, by SSTable; none where none can be computed.
 #[must_use]
-pub fn gaps(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<Gap> {
+pub fn missing_vectors(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<MissingVectors> {
     let by_sstable = BySsTable::new(files);
     let key = key_ids(&snapshot.base, &snapshot.key);
     let fragments = snapshot.base.fragments();
-    let mut gaps = Vec::new();
+    let mut all_missing = Vec::new();
     for shard in &snapshot.shards {
         for (place, sstable) in shard.sstables.iter().enumerate() {
             let is_missing = |fragment: &&Fragment| {
@@ -139,16 +139,16 @@ pub fn gaps(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<Gap> {
             };
             let is_unknown =
                 |older: &&Arc<SsTableHandle>| by_sstable.older(sstable, older.as_ref()).is_none();
-            let gap = Gap {
+            let missing = MissingVectors {
                 sstable: sstable.clone(),
                 fragments: fragments.iter().filter(is_missing).cloned().collect(),
                 older: shard.sstables[..place].iter().filter(is_unknown).cloned().collect(),
                 tombstones: by_sstable.tombstones(sstable).is_none(),
             };
-            if gap.tombstones || !gap.fragments.is_empty() || !gap.older.is_empty() {
-                gaps.push(gap);
+            if missing.tombstones || !missing.fragments.is_empty() || !missing.older.is_empty() {
+                all_missing.push(missing);
             }
         }
     }
-    gaps
+    all_missing
 }
