@@ -4,7 +4,6 @@
 //! maps, and the time limit.
 //! Does not own: assertions of a story, or batches, which the testkit builds.
 
-use std::future::Future;
 use std::iter::zip;
 use std::sync::Arc;
 use std::time::Duration;

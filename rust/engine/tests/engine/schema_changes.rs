@@ -167,7 +167,7 @@ async fn a_running_job_takes_values_that_only_the_wider_column_holds() {
         let job = running(&board).await;
         let live = Level::live(std::slice::from_ref(&job));
         let large = Int64Array::from_iter_values([3_000_000_000, -3_000_000_000]);
-        let large = with_numbers(13..15, "n", Arc::new(large));
+        let large = with_numbers(13..15, Arc::new(large));
         let refused = job.put(&large).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
         board.table.alter_column("n", &DataType::Int64).await.unwrap();

@@ -101,16 +101,16 @@ impl Board {
 
 pub fn rows(ids: Range<i32>) -> RecordBatch {
     let numbers = Int32Array::from_iter_values(ids.clone().map(|id| id * 10));
-    with_numbers(ids, "n", Arc::new(numbers))
+    with_numbers(ids, Arc::new(numbers))
 }
 
-/// Rows whose column `name` is `numbers`.
-pub fn with_numbers(ids: Range<i32>, name: &str, numbers: ArrayRef) -> RecordBatch {
+/// Rows whose column `n` is `numbers`.
+pub fn with_numbers(ids: Range<i32>, numbers: ArrayRef) -> RecordBatch {
     let halves = Float32Array::from_iter_values(ids.clone().map(half));
     let texts = StringArray::from_iter_values(ids.clone().map(|id| format!("s{id}")));
     let schema = Schema::new(vec![
         Field::new("id", DataType::Int64, false),
-        Field::new(name, numbers.data_type().clone(), true),
+        Field::new("n", numbers.data_type().clone(), true),
         Field::new("f", DataType::Float32, true),
         Field::new("s", DataType::Utf8, true),
     ]);
