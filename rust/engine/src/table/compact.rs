@@ -85,6 +85,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// As [`Self::compact_with`].
     #[boxed]

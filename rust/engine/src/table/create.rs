@@ -80,6 +80,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// [`Error::TableExists`] where a table exists at `location`; an input error where the key or
     /// sharding cannot be used.

@@ -34,6 +34,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// An input error where key columns are missing or of another type, or a column is unknown.
     #[boxed]

@@ -274,6 +274,7 @@ impl Job {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// As [`ShardWriter::write`].
     pub fn write<'a>(

@@ -117,6 +117,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// [`Error::NoTable`] where there is no table; an input error where the table has no MemWAL
     /// index, or its key cannot be used.

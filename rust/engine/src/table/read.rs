@@ -119,6 +119,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
     #[boxed]

@@ -84,6 +84,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// An input error that names column and row, with nothing written. Retry where other writers had a
     /// shard all the time: the rows of other shards may be written.
@@ -105,6 +106,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// As [`Self::upsert`].
     #[boxed]
@@ -164,6 +166,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
+    ///
     /// # Errors
     /// As [`Self::upsert`]; stale where a shard has a newer version of the application.
     pub fn write<'a>(
