@@ -73,6 +73,19 @@ impl Moved {
 impl Table {
     /// Moves every flushed SSTable into the base table, all shards in one commit.
     ///
+    /// ```no_run
+    /// use lancemem::Table;
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let result = table.compact().await?;
+    /// assert_eq!(result.sstables.len(), result.generations);
+    /// // Why the oldest SSTable was linked, rewritten or dropped.
+    /// let reason = result.sstables.first().map(|sstable| &sstable.decision.reason);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Self::compact_with`].
     #[boxed]

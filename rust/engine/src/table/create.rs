@@ -58,6 +58,29 @@ pub struct CreateOptions {
 impl Table {
     /// Creates an empty table with its shards. A create that was interrupted is finished.
     ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use arrow_schema::{DataType, Field, Schema};
+    /// use lancemem::table::CreateOptions;
+    /// use lancemem::{Sharding, Table, WriterConfig};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let options = CreateOptions {
+    ///     schema: Arc::new(Schema::new(vec![
+    ///         Field::new("id", DataType::Int64, false),
+    ///         Field::new("price", DataType::Float64, true),
+    ///     ])),
+    ///     primary_key: vec!["id".to_owned()],
+    ///     sharding: Sharding::Bucket { column: "id".to_owned(), buckets: 4 },
+    ///     config: WriterConfig::default(),
+    /// };
+    /// let table = Table::create("/data/board.lance", &options).await?;
+    /// assert_eq!(table.primary_key(), ["id"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableExists`] where a table exists at `location`; an input error where the key or
     /// sharding cannot be used.

@@ -21,6 +21,20 @@ use crate::snapshot::{Consistency, KeptStats, Snapshot};
 impl Table {
     /// The newest rows of `keys`, a batch with the key columns, in the order of the keys.
     ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::{Consistency, Table};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let keys = record_batch!(("id", Int64, [1, 2, 3])).unwrap();
+    /// let columns = Some(vec!["price".to_owned()]);
+    /// let found = table.get(&keys, columns, Consistency::Durable, &[]).await?;
+    /// assert_eq!(found.num_rows() + found.missing.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// An input error where key columns are missing or of another type, or a column is unknown.
     #[boxed]

@@ -258,6 +258,23 @@ impl Table {
 impl Job {
     /// Adds, replaces or deletes rows; see [`ShardWriter::write`].
     ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::{Table, WriteBatch, WriteOptions, WriterConfig};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let shard_id = table.shard_of(0).await?;
+    /// let job = table.start_job(shard_id, WriterConfig::default()).await?;
+    /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 12.0])).unwrap();
+    /// // The call returns when the rows are in memory; the log has them soon after.
+    /// let options = WriteOptions::default().durable(false);
+    /// job.write(WriteBatch::upserts(&rows), options).await?;
+    /// job.close(true).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`ShardWriter::write`].
     pub fn write<'a>(

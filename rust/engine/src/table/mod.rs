@@ -105,6 +105,19 @@ impl Table {
     /// Opens the table at `location`. Writes nothing; [`Table::enable`] adds the MemWAL index to a
     /// Lance table.
     ///
+    /// ```no_run
+    /// use lancemem::{Location, Table};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let local = Table::open("/data/board.lance").await?;
+    ///
+    /// let region = ("aws_region".to_owned(), "eu-central-1".to_owned());
+    /// let location = Location::new("s3://bucket/board.lance");
+    /// let remote = Table::open(location.with_storage_options([region].into())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoTable`] where there is no table; an input error where the table has no MemWAL
     /// index, or its key cannot be used.
@@ -193,6 +206,25 @@ impl Table {
 
     /// A lazy read. `jobs` are running jobs, of this process or served by another, whose MemTables
     /// a live scan reads.
+    ///
+    /// ```no_run
+    /// use futures::TryStreamExt;
+    /// use lancemem::{Condition, ScanOptions, Table};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let options = ScanOptions {
+    ///     columns: Some(vec!["id".to_owned(), "price".to_owned()]),
+    ///     filter: Some(Condition::from("price > 3")),
+    ///     ..ScanOptions::default()
+    /// };
+    /// let (schema, mut batches) = table.scan(options, Vec::new()).batches().await?;
+    /// while let Some(batch) = batches.try_next().await? {
+    ///     assert_eq!(batch.num_columns(), schema.fields().len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
         Scan::new(self.clone(), jobs, options)

@@ -105,6 +105,21 @@ pub(super) struct Reading<'a> {
 impl Table {
     /// Takes a snapshot.
     ///
+    /// ```no_run
+    /// use lancemem::{Consistency, Scan, ScanOptions, Table};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let snapshot = table.snapshot(Consistency::Durable, &[]).await?;
+    /// let scan = Scan::of_snapshot(table.clone(), snapshot, ScanOptions::default());
+    /// let (_, batches) = scan.collect().await?;
+    /// // Both reads are of one snapshot, whatever is written meanwhile.
+    /// let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+    /// assert_eq!(scan.count_rows().await?, rows);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// A storage error, damage in a WAL tail, or the error that stopped one of `jobs`.
     #[boxed]

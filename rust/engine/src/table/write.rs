@@ -72,6 +72,19 @@ impl Table {
     /// Rows are checked for all shards before any is written. A shard that another writer takes before
     /// the rows are in its log is claimed again, for a minute at most.
     ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::Table;
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 12.0])).unwrap();
+    /// let written = table.upsert(&rows).await?;
+    /// assert_eq!(written.rows, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// An input error that names column and row, with nothing written. Retry where other writers had a
     /// shard all the time: the rows of other shards may be written.
@@ -81,6 +94,18 @@ impl Table {
     }
 
     /// Deletes the rows with these keys, whether they exist or not.
+    ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::Table;
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let keys = record_batch!(("id", Int64, [1, 2])).unwrap();
+    /// table.delete(&keys).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Self::upsert`].
@@ -123,6 +148,24 @@ impl Table {
 
     /// Writes the rows of `batch`, those of each shard in one put. With a `txn` each shard takes them
     /// only where it has not recorded the transaction id, and records it together with them.
+    ///
+    /// ```no_run
+    /// use arrow_array::{BooleanArray, record_batch};
+    /// use lancemem::{Table, Txn, WriteBatch};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 0.0])).unwrap();
+    /// // The second row deletes its key, whatever its price is.
+    /// let deletes = BooleanArray::from(vec![false, true]);
+    /// let txn = Txn::new("orders-stream", 7)?;
+    /// table.write(WriteBatch::changes(&rows, &deletes), Some(&txn)).await?;
+    /// // The shards have recorded version 7: a repetition writes nothing.
+    /// let again = table.write(WriteBatch::changes(&rows, &deletes), Some(&txn)).await?;
+    /// assert_eq!(again.rows, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Self::upsert`]; stale where a shard has a newer version of the application.

@@ -1,0 +1,15 @@
+//! Stories of a whole table, in one binary: what reads return, and what a compaction moves.
+//!
+//! Owns: the list of chapters. Each chapter creates a table in a temporary folder and calls the
+//! public API of the crate alone.
+//! Does not own: the write path of a shard (`rust/core/tests`), batches (the testkit), or the calls
+//! from Python.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![recursion_limit = "256"]
+
+mod compactions;
+mod fixture;
+mod lookups;
+mod model;
+mod schema_changes;
