@@ -1,34 +1,13 @@
 //! `Table`: the entry point of the engine.
 //!
-//! Owns: the Lance dataset under the table, its key, sharding and shards, and the caches of a table
-//! handle.
+//! Owns: the state of a table handle, of which each wing uses a part.
 //! Does not own: running jobs; a caller holds those and passes them to a scan.
+//!
+//! The wings: `catalog` (what the table is), `read`, `write` and `maintain`.
 
-mod again;
-mod alter_column;
-mod background;
-mod bulk;
-mod compact;
-mod create;
-mod deletion_vectors;
-mod foreign;
-mod garbage;
-mod get;
-mod history;
-mod job;
-mod location;
-mod missing;
+mod catalog;
+mod maintain;
 mod read;
-mod record_index;
-mod relist;
-mod repair;
-mod scan;
-mod schema_rules;
-mod shards;
-mod single_flight;
-mod store_options;
-mod token;
-mod turns;
 mod write;
 
 use std::collections::HashMap;
@@ -46,18 +25,10 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-pub use background::MaintenanceStats;
-pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
-pub use create::CreateOptions;
-pub use deletion_vectors::DeletionVectorResult;
-pub use history::TableVersion;
-pub use job::{Job, LiveJob};
-pub use location::Location;
-pub use relist::RelistReport;
-pub use repair::SsTableReport;
-pub use scan::{Scan, ScanOptions};
-pub use shards::{Shard, TableStats};
-pub use write::WriteResult;
+pub use catalog::{CreateOptions, Location, Shard, TableStats, TableVersion};
+pub use maintain::{DeletionVectorResult, MaintenanceStats, RelistReport, SsTableReport};
+pub use read::{Scan, ScanOptions};
+pub use write::{BulkWriter, CommitResult, Job, LiveJob, StagedSsTable, WriteResult};
 
 use crate::deletion_vectors::VectorFiles;
 use crate::errors::Context;
@@ -65,6 +36,8 @@ pub(crate) use crate::schema::VersionStamp;
 use crate::schema::{BaseVersion, LatestBase, key_of};
 use crate::snapshot::{Snapshot, SnapshotToken, SsTableCache};
 use crate::visibility::MergeCache;
+use catalog::{sharding_of, table_id_of};
+use maintain::MaintenanceState;
 use read::TailCache;
 
 /// Newest compacted generation of each shard.
@@ -93,7 +66,7 @@ pub struct Table {
     /// The newest base version whose files are known to be on disk.
     durable_base: Mutex<Option<Arc<Dataset>>>,
     proven: OnceCell<()>,
-    maintenance: tokio::sync::Mutex<background::MaintenanceState>,
+    maintenance: tokio::sync::Mutex<MaintenanceState>,
     /// The snapshot that was last opened by its token.
     token_snapshot: tokio::sync::Mutex<Option<(SnapshotToken, Arc<Snapshot>)>>,
     /// The shard whose missing generations are being abandoned; set only in a handle that is opened
@@ -131,7 +104,7 @@ impl Table {
         details: &MemWalIndexDetails,
     ) -> Result<Arc<Self>> {
         let key: Arc<[String]> = key_of(&base)?.into();
-        let (shard_spec_id, sharding) = create::sharding_of(&base, details)?;
+        let (shard_spec_id, sharding) = sharding_of(&base, details)?;
         let (sharding, sharding_record) = sharding.unzip();
         let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
         let store = location.store(&base, defaults.fsync).await?;
@@ -145,7 +118,7 @@ impl Table {
             sharding,
             sharding_record,
             shard_spec_id,
-            table_id: create::table_id_of(details)?,
+            table_id: table_id_of(details)?,
             defaults,
             store,
             sstables,
@@ -256,7 +229,7 @@ impl Table {
         &self.store
     }
 
-    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<background::MaintenanceState> {
+    const fn maintenance_turn(&self) -> &tokio::sync::Mutex<MaintenanceState> {
         &self.maintenance
     }
 

@@ -24,10 +24,6 @@ use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, Write
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::Table;
-use super::background::{Maintenance, MaintenanceStats};
-use super::create::with_own_field_ids;
-use super::schema_rules::refuse_unwritable;
 use super::turns::ShardTurns;
 use crate::errors::Context;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
@@ -35,6 +31,9 @@ use crate::snapshot::is_compacted;
 use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
+use crate::table::Table;
+use crate::table::catalog::{SHARDING_FIELD, refuse_unwritable, with_own_field_ids};
+use crate::table::maintain::{Maintenance, MaintenanceStats};
 
 /// A log of more puts or bytes than this is long: the next job, or a
 /// reader in another process, opens a file for each put and indexes every row again.
@@ -44,7 +43,7 @@ const LONG_LOG_BYTES: u64 = 32 << 20;
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
 pub struct Job {
-    pub(super) writer: ShardWriter,
+    pub(in crate::table) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
     /// The table's location and id, which tell it from another table that was made in its place:
@@ -53,7 +52,7 @@ pub struct Job {
     table_id: Option<Uuid>,
     /// True once the job takes no more rows; gone with the job.
     ended: watch::Sender<bool>,
-    pub(super) maintenance: Option<Maintenance>,
+    pub(in crate::table) maintenance: Option<Maintenance>,
 }
 
 /// A running job that a live read names: one of this process, or one that another serves.
@@ -120,7 +119,11 @@ impl Table {
     /// # Errors
     /// As [`Self::start_job`].
     #[boxed]
-    pub(super) async fn open_job(&self, shard_id: ShardId, config: WriterConfig) -> Result<Job> {
+    pub(in crate::table) async fn open_job(
+        &self,
+        shard_id: ShardId,
+        config: WriterConfig,
+    ) -> Result<Job> {
         self.open_job_by(shard_id, config, None).await
     }
 
@@ -144,7 +147,7 @@ impl Table {
         self.refuse_older(&base.dataset, &manifest).await?;
         self.check_complete(&base.dataset, &manifest).await?;
         self.make_own(std::slice::from_ref(&manifest)).await?;
-        let ordinal = manifest.bucket(super::create::SHARDING_FIELD);
+        let ordinal = manifest.bucket(SHARDING_FIELD);
         let routing = self.sharding().cloned().zip(ordinal);
         let is_foreign = self.is_foreign(&manifest).await?;
         let sharding = if is_foreign { &manifest.sharding } else { &self.sharding_record };
@@ -190,7 +193,11 @@ impl Table {
 
 impl Table {
     /// Refuses a shard that has not yet flushed what the base table has taken over from it.
-    pub(super) async fn refuse_older(&self, base: &Dataset, of: &ShardManifest) -> Result<()> {
+    pub(in crate::table) async fn refuse_older(
+        &self,
+        base: &Dataset,
+        of: &ShardManifest,
+    ) -> Result<()> {
         let compacted = self.compacted_at(base).await?.get(&of.shard_id).copied();
         if !is_compacted(compacted, of.current_generation) {
             return Ok(());
@@ -230,7 +237,10 @@ impl Table {
 
     /// Through which epoch all that writers of the shard left is on disk; `None` where none of lancemem's ever
     /// left anything to the system's caches.
-    pub(super) async fn synced_through(&self, shard_id: ShardId) -> Result<Option<WriterEpoch>> {
+    pub(in crate::table) async fn synced_through(
+        &self,
+        shard_id: ShardId,
+    ) -> Result<Option<WriterEpoch>> {
         let note = self.store().get(&paths::unsynced(shard_id), MaxBytes::NOTE).await;
         match note {
             // It says nothing, and there is one.
@@ -241,7 +251,7 @@ impl Table {
 
     /// The newest version, in which no field id is given twice from now on.
     #[boxed]
-    pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
+    pub(in crate::table) async fn without_reused_ids(&self) -> Result<BaseVersion> {
         let newest = self.latest().await?;
         if newest.dataset.manifest().uses_non_reusable_field_ids() {
             return Ok(newest);

@@ -18,9 +18,10 @@ use lancemem_core::shard::{
 };
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
 
+use super::job::Job;
 use super::turns::{Attempts, ShardTurns};
-use super::{Job, Table};
 use crate::errors::Context;
+use crate::table::Table;
 
 /// What a write did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use async_recursion::async_recursion as boxed;
 use lance::dataset::transaction::Operation;
 use lancemem_core::types::Result;
 
-use super::Table;
 use crate::errors::{BaseContext, is_absent};
+use crate::table::Table;
 
 /// One version of the base table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,11 +16,12 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
-use super::{LiveJob, Table};
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::snapshot::{Consistency, Snapshot};
+use crate::table::Table;
+use crate::table::write::LiveJob;
 
 /// What to read.
 #[derive(Clone, Debug, Default)]

@@ -16,9 +16,7 @@ use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
-use super::read::{Purpose, Sources};
 use super::record_index::LinkedFragment;
-use super::{Table, compacted_of};
 use crate::compaction::{
     Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
     rewrite_dead_fragments, update_indexes,
@@ -27,6 +25,8 @@ use crate::errors::Context;
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, is_compacted};
 use crate::sstable::{sync_base, sync_version_of};
+use crate::table::read::{Purpose, Sources};
+use crate::table::{Table, compacted_of};
 
 /// Attempts to commit. After a concurrent commit only the rows that it added are looked up, so a
 /// retry does not cost the whole plan.
@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The generations that one or several commits moved.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(in crate::table) struct Moved {
     pub result: CompactionResult,
     pub sstables: HashSet<(ShardId, Generation)>,
     pub linked: Vec<LinkedFragment>,
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// Plans and commits, with retries after concurrent commits, and a few where the storage fails.
-    pub(super) async fn move_sstables(
+    pub(in crate::table) async fn move_sstables(
         &self,
         settings: &CompactionSettings,
         sources: Sources,
@@ -233,7 +233,7 @@ impl Table {
     ///
     /// # Errors
     /// Those of `plan`, with nothing committed, and storage errors.
-    pub(super) async fn commit_on_newest<P: Future<Output = Result<Operation>>>(
+    pub(in crate::table) async fn commit_on_newest<P: Future<Output = Result<Operation>>>(
         &self,
         attempts: usize,
         plan: impl Fn(Arc<Dataset>) -> P,
@@ -311,7 +311,7 @@ impl Table {
 
     /// Removes the SSTables from the shard manifests that the base table contains. `moved` are
     /// those whose commit was made, and synced, by this call.
-    pub(super) async fn drain_manifests(
+    pub(in crate::table) async fn drain_manifests(
         &self,
         moved: &HashSet<(ShardId, Generation)>,
     ) -> Result<()> {

@@ -17,12 +17,12 @@ use lance::Dataset;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{Error, Generation, Result, ShardId};
 
-use super::Table;
 use super::create::shard_id_of;
-use super::read::ShardParts;
-use super::repair::SsTableReport;
 use super::shards::Shard;
 use crate::snapshot::{LogPart, MissingRange, missing_generations};
+use crate::table::Table;
+use crate::table::maintain::SsTableReport;
+use crate::table::read::ShardParts;
 
 /// Ranges that a message names.
 const MOST_NAMED: usize = 5;
@@ -30,7 +30,7 @@ const MOST_NAMED: usize = 5;
 impl Table {
     /// The missing generations of a shard. `compacted` is the progress of each shard in a base
     /// version that was read after `manifest`.
-    pub(super) fn missing_in(
+    pub(in crate::table) fn missing_in(
         &self,
         manifest: &ShardManifest,
         compacted: &HashMap<ShardId, Generation>,
@@ -59,7 +59,7 @@ impl Table {
     ///
     /// # Errors
     /// Damage, which names the generations and the repair.
-    pub(super) fn refuse_missing(
+    pub(in crate::table) fn refuse_missing(
         &self,
         manifest: &ShardManifest,
         compacted: &HashMap<ShardId, Generation>,
@@ -88,7 +88,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::refuse_missing`]; a storage error.
-    pub(super) async fn check_complete(
+    pub(in crate::table) async fn check_complete(
         &self,
         base: &Dataset,
         manifest: &ShardManifest,
@@ -106,7 +106,7 @@ impl Table {
     /// Updates the snapshots of running jobs where a generation is missing: it may have been listed
     /// again, and a job reads the manifest only at its next flush. True if a snapshot was updated;
     /// then the base version must be read again.
-    pub(super) async fn follow_relisted(
+    pub(in crate::table) async fn follow_relisted(
         &self,
         base: &Dataset,
         parts: &mut [ShardParts],
@@ -132,7 +132,10 @@ impl Table {
     }
 
     /// A report for each range of missing generations of `shards`.
-    pub(super) async fn missing_reports(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
+    pub(in crate::table) async fn missing_reports(
+        &self,
+        shards: &[Shard],
+    ) -> Result<Vec<SsTableReport>> {
         let mut reports = Vec::new();
         for shard in shards {
             let shard_id = shard.shard_id;
@@ -177,7 +180,7 @@ fn missing_text(
 }
 
 /// The ranges as text, at most [`MOST_NAMED`] of them.
-pub(super) fn ranges_text(missing: &[MissingRange]) -> String {
+pub(in crate::table) fn ranges_text(missing: &[MissingRange]) -> String {
     let named: Vec<String> = missing.iter().take(MOST_NAMED).map(ToString::to_string).collect();
     let mut text = named.join(", ");
     if missing.len() > MOST_NAMED {

@@ -33,7 +33,7 @@ static SHARDS: PerProcess<Shards> = PerProcess::new(Shards::default);
 
 /// The claims of one shard, as seen by this process.
 #[derive(Debug, Default)]
-pub(super) struct ShardTurns {
+pub(in crate::table) struct ShardTurns {
     /// Held by the write of this process that may claim.
     pub queue: tokio::sync::Mutex<()>,
     known: Mutex<Known>,

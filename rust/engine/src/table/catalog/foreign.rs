@@ -20,13 +20,13 @@ use lancemem_core::memtable::MemTable;
 use lancemem_core::shard::memtable_layout;
 use lancemem_core::types::{Error, ErrorKind, Generation, KeyIndexKind, Result, ShardId};
 
-use super::Table;
-use super::compact::Moved;
 use super::create::SHARDING_FIELD;
-use super::read::{Purpose, Reading, Sources};
 use crate::compaction::CompactionSettings;
 use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle};
+use crate::table::Table;
+use crate::table::maintain::Moved;
+use crate::table::read::{Purpose, Reading, Sources};
 use crate::visibility::{KeyChoice, LazyChoice};
 
 /// Bytes of rows of foreign shards that a reader holds in memory.
@@ -38,7 +38,7 @@ impl Table {
     /// The foreign shards among `manifests`, the manifests of all shards: those that record no
     /// bucket. There are none where callers name the shards, where no shard of a bucketed table
     /// records its bucket, and where an unsharded table has one shard only.
-    pub(super) fn foreign_among<'a>(
+    pub(in crate::table) fn foreign_among<'a>(
         &self,
         manifests: impl Iterator<Item = &'a ShardManifest>,
     ) -> HashSet<ShardId> {
@@ -56,7 +56,7 @@ impl Table {
     }
 
     /// Whether an existing shard is foreign.
-    pub(super) async fn is_foreign(&self, manifest: &ShardManifest) -> Result<bool> {
+    pub(in crate::table) async fn is_foreign(&self, manifest: &ShardManifest) -> Result<bool> {
         if self.sharding.is_none() || manifest.bucket(SHARDING_FIELD).is_some() {
             return Ok(false);
         }
@@ -70,7 +70,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error or damage; an input error where those rows exceed [`MOST_BYTES`].
-    pub(super) async fn each_key_once(
+    pub(in crate::table) async fn each_key_once(
         &self,
         snapshot: Snapshot,
         foreign: &HashSet<ShardId>,
@@ -108,7 +108,10 @@ impl Table {
     ///
     /// # Errors
     /// As a compaction; fenced where another program keeps claiming a foreign shard.
-    pub(super) async fn take_in_foreign(&self, settings: &CompactionSettings) -> Result<Moved> {
+    pub(in crate::table) async fn take_in_foreign(
+        &self,
+        settings: &CompactionSettings,
+    ) -> Result<Moved> {
         let mut moved = Moved::default();
         let manifests = self.manifests().await?;
         let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));

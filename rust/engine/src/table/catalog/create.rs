@@ -23,15 +23,16 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
+use super::location::Location;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::single_flight::session;
-use super::turns::ShardTurns;
-use super::{Location, Table, details_of};
 use crate::compaction::committing;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
+use crate::table::write::ShardTurns;
+use crate::table::{Table, details_of};
 
 /// The key of the table identity in the index. It differs from that of any earlier or later table
 /// at the same location. Ids of shards are derived from it, so a job of another table writes
@@ -40,7 +41,7 @@ const TABLE_ID: &str = "lancemem_table_id";
 /// Attempts of a commit to the base table.
 const ATTEMPTS: u32 = 8;
 /// Name of the sharding field in the specification that lance writes.
-pub(super) const SHARDING_FIELD: &str = "bucket";
+pub(in crate::table) const SHARDING_FIELD: &str = "bucket";
 
 /// The settings of a new table.
 #[derive(Clone, Debug)]
@@ -291,7 +292,10 @@ async fn add_index(
 /// Makes the field ids of the table non-reusable, and returns the newest version. A new column must
 /// not get the id of a dropped one, because rows above the base table may still have values under
 /// that id. A few retries after concurrent commits, one of which may be the same migration.
-pub(super) async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
+pub(in crate::table) async fn with_own_field_ids(
+    mut base: Dataset,
+    action: &str,
+) -> Result<Dataset> {
     let mut attempt = 1;
     while !base.manifest().uses_non_reusable_field_ids() {
         let migrated = match committing(&base).await {
@@ -407,7 +411,7 @@ fn fresh_id() -> Uuid {
 }
 
 /// The table identity; `None` in a table that an older lancemem created or enabled.
-pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
+pub(in crate::table) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
     let Some(id) = details.writer_config_defaults.get(TABLE_ID) else { return Ok(None) };
     let unreadable =
         || Error::corrupt("the MemWAL index", "undecodable", format!("{TABLE_ID} '{id}'"));
@@ -416,7 +420,7 @@ pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> 
 
 /// The specification's id, its sharding, and the record of the sharding in shard manifests. There
 /// is no sharding where callers name the shards.
-pub(super) fn sharding_of(
+pub(in crate::table) fn sharding_of(
     base: &Dataset,
     details: &MemWalIndexDetails,
 ) -> Result<(u32, Option<(Sharding, String)>)> {

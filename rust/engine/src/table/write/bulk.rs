@@ -29,16 +29,16 @@ use lancemem_core::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txn, Txns, once_app_id, once_name,
 };
 
-use super::garbage::Remover;
-use super::job::LanceSink;
-use super::schema_rules::refuse_unwritable;
+use super::job::{Job, LanceSink};
+use super::route::shard_of;
 use super::turns::{Attempts, ShardTurns};
-use super::write::shard_of;
-use super::{Job, Table};
 use crate::errors::{Context, SsTableErrors};
 use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::snapshot::is_pinned;
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
+use crate::table::Table;
+use crate::table::catalog::refuse_unwritable;
+use crate::table::maintain::Remover;
 
 const LINK: &[u8] = b"link\n";
 const DISCARD: &[u8] = b"discard\n";
@@ -272,7 +272,7 @@ impl Table {
 
     /// Decisions about bulk writes that are so old that their SSTables cannot be committed any
     /// more.
-    pub(super) async fn staged_write_garbage(
+    pub(in crate::table) async fn staged_write_garbage(
         &self,
         now: SystemTime,
         grace: Duration,

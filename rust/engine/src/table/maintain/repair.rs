@@ -15,11 +15,12 @@ use lancemem_core::shard::{WalReport, truncate_wal, verify_wal};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WalPosition};
 
-use super::{Shard, Table};
 use crate::damage::naming_damage;
 use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
 use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
+use crate::table::Table;
+use crate::table::catalog::Shard;
 
 /// The result of verifying the files of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]

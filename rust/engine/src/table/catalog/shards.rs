@@ -15,11 +15,11 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
 use super::create::SHARDING_FIELD;
-use super::turns::ShardTurns;
-use super::{Table, compacted_of};
 use crate::damage::naming_damage;
 use crate::errors::BaseContext;
 use crate::snapshot::is_compacted;
+use crate::table::write::ShardTurns;
+use crate::table::{Table, compacted_of};
 
 /// One shard as its manifest and the base table describe it.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl Table {
     }
 
     /// The newest manifest of a shard; `None` where the shard does not exist.
-    pub(super) async fn manifest_of(
+    pub(in crate::table) async fn manifest_of(
         &self,
         shard_id: ShardId,
     ) -> Result<Option<Arc<ShardManifest>>> {
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// The manifests of a shard, read by the table's settings.
-    pub(super) fn manifest_store(&self, shard_id: ShardId) -> ManifestStore {
+    pub(in crate::table) fn manifest_store(&self, shard_id: ShardId) -> ManifestStore {
         ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
     }
 
@@ -227,7 +227,7 @@ impl Table {
     /// As [`Self::check_sharding`]; an input error where the table has another index than this
     /// handle.
     #[boxed]
-    pub(super) async fn make_own(&self, manifests: &[Arc<ShardManifest>]) -> Result<()> {
+    pub(in crate::table) async fn make_own(&self, manifests: &[Arc<ShardManifest>]) -> Result<()> {
         let Some(own) = &self.sharding_record else { return Ok(()) };
         let is_other = |manifest: &&Arc<ShardManifest>| self.check_sharding(manifest).is_err();
         let others: Vec<&Arc<ShardManifest>> = manifests.iter().filter(is_other).collect();
@@ -272,7 +272,7 @@ impl Table {
     ///
     /// # Errors
     /// An input error that names both shardings.
-    pub(super) fn check_sharding(&self, manifest: &ShardManifest) -> Result<()> {
+    pub(in crate::table) fn check_sharding(&self, manifest: &ShardManifest) -> Result<()> {
         let (Some(there), Some(own)) = (&manifest.sharding, &self.sharding_record) else {
             return Ok(());
         };
@@ -290,7 +290,7 @@ impl Table {
     }
 
     /// The bucket that a shard records. The only shard of an unsharded table needs no record.
-    pub(super) fn ordinal_of(&self, manifest: &ShardManifest) -> Option<i32> {
+    pub(in crate::table) fn ordinal_of(&self, manifest: &ShardManifest) -> Option<i32> {
         let recorded = manifest.bucket(SHARDING_FIELD);
         match &self.sharding {
             Some(Sharding::Unsharded) => Some(recorded.unwrap_or(0)),

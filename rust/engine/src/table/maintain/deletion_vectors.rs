@@ -17,10 +17,10 @@ use futures::FutureExt;
 use lancemem_core::format::paths;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
-use super::Table;
 use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
+use crate::table::Table;
 use crate::visibility::KnownRows;
 
 /// Attempts to commit beside concurrent commits.
@@ -146,7 +146,7 @@ impl Table {
 
     /// Puts the dead rows of `snapshot` into the cache of the planner, where the table has the mode
     /// and its deletion vectors cover the snapshot.
-    pub(super) async fn take_dead_rows(&self, snapshot: &Snapshot) {
+    pub(in crate::table) async fn take_dead_rows(&self, snapshot: &Snapshot) {
         if !self.merges.has_mask(snapshot)
             && let Some(cover) = self.cover_of(snapshot).await
         {

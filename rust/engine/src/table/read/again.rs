@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use lancemem_core::types::{ErrorKind, Result};
 
-use super::Table;
 use crate::damage::naming_damage;
 use crate::snapshot::Snapshot;
+use crate::table::Table;
 
 /// Attempts of a read whose files another program keeps cleaning up.
 const ATTEMPTS: u32 = 4;

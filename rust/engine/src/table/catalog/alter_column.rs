@@ -29,9 +29,9 @@ use lancemem_core::format::Sharding;
 use lancemem_core::format::reconcile::{WIDENED_FROM, is_widening, widened_mark};
 use lancemem_core::types::{Error, Result, TypeName};
 
-use super::Table;
 use crate::errors::{BaseContext, Context};
 use crate::sstable::data_file_name;
+use crate::table::Table;
 
 /// Rows that are cast at once.
 const BATCH_ROWS: u32 = 65_536;

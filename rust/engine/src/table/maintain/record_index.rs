@@ -19,12 +19,12 @@ use lancemem_core::format::paths;
 use lancemem_core::store::Store;
 use lancemem_core::types::Result;
 
-use super::Table;
 use crate::garbage::{Garbage, GarbageKind};
 use crate::record_index::{
     IndexRuns, Merged, NewRun, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due,
     groups, is_ours_to_link, link_file, merge,
 };
+use crate::table::Table;
 
 /// Unpublished pages stay at least this long: they may belong to a run that is being built.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);

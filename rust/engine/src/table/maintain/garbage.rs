@@ -20,7 +20,6 @@ use lancemem_core::format::{ShardManifest, paths, wal_entry};
 use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
-use super::{Table, compacted_of};
 use crate::errors::Context;
 use crate::garbage::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
@@ -29,6 +28,7 @@ use crate::garbage::{
 use crate::holds::{Hold, pass};
 use crate::snapshot::is_pinned;
 use crate::sstable::{local_path, sync_base, sync_table};
+use crate::table::{Table, compacted_of};
 
 /// Lance's folders in a table.
 const BASE_FOLDERS: [&str; 5] = ["data", "_deletions", "_indices", "_transactions", "_versions"];
@@ -281,14 +281,14 @@ async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Res
 }
 
 /// Removes files through the table's store, and folders on a local disk through the file system.
-pub(super) struct Remover<'a> {
+pub(in crate::table) struct Remover<'a> {
     table: &'a Table,
     /// The table's folder on a local disk, with every link resolved.
     root: Option<PathBuf>,
 }
 
 impl<'a> Remover<'a> {
-    pub(super) async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
+    pub(in crate::table) async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
         let store = base.object_store(None).await.context("opening the table's store")?;
         let root = local_path(&store, &base.branch_location().path);
         let root = root.map(|root| root.canonicalize()).transpose();
@@ -312,7 +312,7 @@ impl<'a> Remover<'a> {
     ///
     /// # Errors
     /// An input error, with nothing removed, where it is a link to another folder; a storage error.
-    pub(super) async fn remove_tree(&self, path: &str) -> Result<()> {
+    pub(in crate::table) async fn remove_tree(&self, path: &str) -> Result<()> {
         if let Some(root) = self.root.clone() {
             on_disk(path, move |path| remove_folder(&root, path)).await?;
             return Ok(());

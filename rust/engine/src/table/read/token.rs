@@ -1,7 +1,7 @@
 //! Opens the snapshot of a token, which may be another process's.
 //!
 //! Owns: reading exactly the manifests, log positions and base version that the token names.
-//! Does not own: the token (`snapshot`), or a new snapshot (`read`).
+//! Does not own: the token (`snapshot`), or a new snapshot (`gather`).
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use lancemem_core::shard::Replay;
 use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
-use super::Table;
-use super::read::{ShardParts, Sources, views_of};
+use super::gather::{ShardParts, Sources, views_of};
 use crate::snapshot::{LogPart, ShardToken, Snapshot, SnapshotToken};
+use crate::table::Table;
 
 impl Table {
     /// Opens the snapshot of a token, which [`Snapshot::token`] returned in this process or
@@ -36,7 +36,7 @@ impl Table {
     }
 
     /// Drops the cached snapshot: it is a reader, and its SSTables would not be collected.
-    pub(super) async fn forget_token_snapshot(&self) {
+    pub(in crate::table) async fn forget_token_snapshot(&self) {
         *self.token_snapshot.lock().await = None;
     }
 

@@ -85,7 +85,7 @@ fn marked_part(column: &Field) -> Option<String> {
 
 /// Refuses to write to a table with columns that cannot be stored: a put would be acknowledged, and
 /// no flush would ever succeed. Another program may have added such a column.
-pub(super) fn refuse_unwritable(base: &Dataset) -> Result<()> {
+pub(in crate::table) fn refuse_unwritable(base: &Dataset) -> Result<()> {
     refuse_structs_of_old_formats(base)?;
     let refused = refuse_unstorable(&Schema::from(base.schema()));
     refused.map_err(|error| in_table(base.uri(), error))

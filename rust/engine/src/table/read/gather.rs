@@ -27,10 +27,11 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
-use super::shards::uncompacted;
-use super::{Compacted, LiveJob, Table, compacted_in, create, index_of};
 use crate::schema::{BaseVersion, TableSchema, replaced};
 use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
+use crate::table::catalog::{sharding_of, table_id_of, uncompacted};
+use crate::table::write::LiveJob;
+use crate::table::{Compacted, Table, compacted_in, index_of};
 
 /// The WAL tails that this handle has read, one for each shard. A repeated read of a shard fetches
 /// new entries only.
@@ -66,7 +67,7 @@ impl TailCache {
 }
 
 /// What one shard contributes, before its SSTables are opened.
-pub(super) struct ShardParts {
+pub(in crate::table) struct ShardParts {
     pub manifest: Arc<ShardManifest>,
     pub memtables: Vec<MemTableView>,
     pub log: LogPart,
@@ -76,14 +77,14 @@ pub(super) struct ShardParts {
 
 /// What the caller will do with the snapshot; decides what is prefetched from a remote store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(in crate::table) enum Purpose {
     Scan,
     Lookup,
 }
 
 /// The shards of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sources {
+pub(in crate::table) enum Sources {
     /// All shards. A key that several shards have is shown once.
     All,
     /// The table's own shards.
@@ -94,7 +95,7 @@ pub(super) enum Sources {
 
 /// How the parts of a snapshot are read.
 #[derive(Clone, Copy)]
-pub(super) struct Reading<'a> {
+pub(in crate::table) struct Reading<'a> {
     pub consistency: Consistency,
     pub jobs: &'a [Arc<dyn LiveJob>],
     /// The columns to which rows of WAL tails are reconciled.
@@ -127,7 +128,7 @@ impl Table {
     }
 
     /// As [`Self::snapshot_for`], of some shards only.
-    pub(super) async fn snapshot_of(
+    pub(in crate::table) async fn snapshot_of(
         &self,
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
@@ -271,15 +272,15 @@ impl Table {
     /// # Errors
     /// An input error where the table has another index than this handle, perhaps with another
     /// sharding; a storage error.
-    pub(super) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
+    pub(in crate::table) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
         let version = base.version().version;
         let known = self.compacted.lock().clone();
         if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
             return Ok(compacted);
         }
         let details = index_of(base).await?;
-        let (_, sharding) = create::sharding_of(base, &details)?;
-        let is_same = create::table_id_of(&details)? == self.table_id
+        let (_, sharding) = sharding_of(base, &details)?;
+        let is_same = table_id_of(&details)? == self.table_id
             && sharding.map(|(_, record)| record) == self.sharding_record;
         if !is_same {
             return Err(replaced(self.uri()));
@@ -344,7 +345,7 @@ impl Table {
         Some(SpawnedTask::spawn(open))
     }
 
-    pub(super) async fn shard_parts(
+    pub(in crate::table) async fn shard_parts(
         &self,
         shard_id: ShardId,
         reading: Reading<'_>,

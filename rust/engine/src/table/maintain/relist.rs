@@ -17,11 +17,11 @@ use lance_index::mem_wal::CompactedSsTable;
 use lancemem_core::format::{ShardManifest, SsTable, paths};
 use lancemem_core::types::{Error, ErrorKind, Generation, ManifestVersion, Result, ShardId};
 
-use super::Table;
-use super::missing::ranges_text;
 use crate::compaction::CompactionSettings;
 use crate::garbage::generation_of_folder;
 use crate::snapshot::{MissingRange, is_compacted};
+use crate::table::Table;
+use crate::table::catalog::ranges_text;
 
 /// Attempts to commit beside concurrent commits.
 const ATTEMPTS: usize = 50;
@@ -150,7 +150,7 @@ impl Table {
     /// # Errors
     /// A storage error. The progress of the shards is then recorded by their first compaction.
     #[boxed]
-    pub(super) async fn record_emptied(&self) -> Result<()> {
+    pub(in crate::table) async fn record_emptied(&self) -> Result<()> {
         let manifests = self.manifests().await?;
         let manifests = &manifests;
         let base = self.latest_base().await?;

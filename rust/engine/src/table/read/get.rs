@@ -12,11 +12,12 @@ use datafusion::common::runtime::SpawnedTask;
 use lancemem_core::types::{Error, Result};
 use parking_lot::Mutex;
 
-use super::read::{Purpose, Sources};
-use super::{LiveJob, Table};
+use super::gather::{Purpose, Sources};
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, FoundRows};
 use crate::snapshot::{Consistency, KeptStats, Snapshot};
+use crate::table::Table;
+use crate::table::write::LiveJob;
 
 impl Table {
     /// The newest rows of `keys`, a batch with the key columns, in the order of the keys.
@@ -78,7 +79,7 @@ impl Table {
         naming_damage(&snapshot.base, lookup::find(snapshot, &keys, &columns)).await
     }
 
-    pub(super) fn require_key(&self) -> Result<()> {
+    pub(in crate::table) fn require_key(&self) -> Result<()> {
         if self.key.is_empty() {
             return Err(Error::input(format!(
                 "table {} has no primary key, so rows cannot be found by key",

@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::Table;
 use crate::compaction::CompactionSettings;
 use crate::garbage::CollectionSettings;
+use crate::table::Table;
 
 /// The backoff after a failed round; doubled each time, up to the interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub struct MaintenanceStats {
 
 /// The maintenance task of a job. Dropping this handle ends the task at its next await.
 #[derive(Debug)]
-pub(super) struct Maintenance {
+pub(in crate::table) struct Maintenance {
     table: Arc<Table>,
     shard_id: ShardId,
     task: AbortHandle,
@@ -114,7 +114,7 @@ impl Drop for Maintenance {
 /// Shared by all jobs of one table handle. Their rounds take turns, because each round compacts
 /// every shard.
 #[derive(Debug, Default)]
-pub(super) struct MaintenanceState {
+pub(in crate::table) struct MaintenanceState {
     collected: Option<Instant>,
     /// When files of the base table were collected.
     base_files: Option<Instant>,
