@@ -68,7 +68,7 @@ impl Table {
             let schema = plan.schema;
             Ok(Operation::Merge { fragments, schema, preserves_nullability })
         };
-        self.commit_on_newest(ATTEMPTS, operation).await
+        self.catalog.commit_on_newest(ATTEMPTS, operation).await
     }
 }
 

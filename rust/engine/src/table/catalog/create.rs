@@ -23,16 +23,18 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
+use super::claims::ShardTurns;
 use super::location::Location;
+use super::progress::details_of;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::single_flight::session;
+use super::{Catalog, SHARDING_FIELD};
 use crate::compaction::committing;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
-use crate::table::write::ShardTurns;
-use crate::table::{Table, details_of};
+use crate::table::Table;
 
 /// The key of the table identity in the index. It differs from that of any earlier or later table
 /// at the same location. Ids of shards are derived from it, so a job of another table writes
@@ -40,9 +42,6 @@ use crate::table::{Table, details_of};
 const TABLE_ID: &str = "lancemem_table_id";
 /// Attempts of a commit to the base table.
 const ATTEMPTS: u32 = 8;
-/// Name of the sharding field in the specification that lance writes.
-pub(in crate::table) const SHARDING_FIELD: &str = "bucket";
-
 /// The settings of a new table.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -66,11 +65,30 @@ impl Table {
         location: impl Into<Location>,
         options: &CreateOptions,
     ) -> Result<Arc<Self>> {
-        Self::create_at(location.into().resolved()?, options).await
+        let catalog = Catalog::create_at(location.into().resolved()?, options).await;
+        catalog.map(Self::over)
     }
 
+    /// Enables a Lance table with a primary key: commits its MemWAL index with `sharding` (`None`:
+    /// one shard) and with `config` as the defaults of its jobs, and creates its shards. A table
+    /// that has the index is opened as it is.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`] where there is no table; an input error where the table has no primary
+    /// key, or has the index with another sharding.
+    pub async fn enable(
+        location: impl Into<Location>,
+        sharding: Option<&Sharding>,
+        config: &WriterConfig,
+    ) -> Result<Arc<Self>> {
+        let catalog = Catalog::enable_at(location.into().resolved()?, sharding, config).await;
+        catalog.map(Self::over)
+    }
+}
+
+impl Catalog {
     #[boxed]
-    async fn create_at(location: Location, options: &CreateOptions) -> Result<Arc<Self>> {
+    async fn create_at(location: Location, options: &CreateOptions) -> Result<Self> {
         options.config.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         refuse_unstorable(&schema)?;
@@ -105,36 +123,17 @@ impl Table {
     }
 
     /// Adds the index and the shards to a base table that was created.
-    async fn finished(
-        base: Dataset,
-        location: Location,
-        options: &CreateOptions,
-    ) -> Result<Arc<Self>> {
-        let table = enable(base, location, &options.sharding, &options.config).await?;
-        table.without_reused_ids().await?;
-        match table.sharding() {
-            Some(sharding) if *sharding == options.sharding => Ok(table),
-            _ => Err(Error::TableExists(format!(
-                "table {} exists; another process created it at the same time with another sharding; \
-                 open it with lancemem.open_table(uri), or choose another address",
-                table.uri()
-            ))),
+    async fn finished(base: Dataset, location: Location, options: &CreateOptions) -> Result<Self> {
+        let catalog = enable(base, location, &options.sharding, &options.config).await?;
+        catalog.without_reused_ids().await?;
+        if catalog.sharding.as_ref() == Some(&options.sharding) {
+            return Ok(catalog);
         }
-    }
-
-    /// Enables a Lance table with a primary key: commits its MemWAL index with `sharding` (`None`:
-    /// one shard) and with `config` as the defaults of its jobs, and creates its shards. A table
-    /// that has the index is opened as it is.
-    ///
-    /// # Errors
-    /// [`Error::NoTable`] where there is no table; an input error where the table has no primary
-    /// key, or has the index with another sharding.
-    pub async fn enable(
-        location: impl Into<Location>,
-        sharding: Option<&Sharding>,
-        config: &WriterConfig,
-    ) -> Result<Arc<Self>> {
-        Self::enable_at(location.into().resolved()?, sharding, config).await
+        Err(Error::TableExists(format!(
+            "table {} exists; another process created it at the same time with another sharding; \
+             open it with lancemem.open_table(uri), or choose another address",
+            catalog.uri()
+        )))
     }
 
     #[boxed]
@@ -142,7 +141,7 @@ impl Table {
         location: Location,
         sharding: Option<&Sharding>,
         config: &WriterConfig,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Self> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
             if key_of(&base)?.is_empty() {
@@ -200,12 +199,12 @@ async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result
 }
 
 /// Commits the MemWAL index and creates the shards.
-pub(super) async fn enable(
+async fn enable(
     mut base: Dataset,
     location: Location,
     sharding: &Sharding,
     config: &WriterConfig,
-) -> Result<Arc<Table>> {
+) -> Result<Catalog> {
     let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
@@ -234,15 +233,16 @@ pub(super) async fn enable(
     if location.is_local() && config.fsync {
         sync_base(&base).await.context(&action)?;
     }
-    let table = Table::with_details(location, base, &details).await?;
-    let there = table.manifests().await?;
-    let there: HashSet<i32> = there.iter().filter_map(|it| table.ordinal_of(it)).collect();
-    table.create_missing(|ordinal| there.contains(&ordinal)).await?;
-    if has_none && let Err(error) = table.record_emptied().await {
+    let catalog = Catalog::with_details(location, base, &details).await?;
+    let there = catalog.manifests().await?;
+    let there: HashSet<i32> = there.iter().filter_map(|it| catalog.ordinal_of(it)).collect();
+    catalog.create_missing(|ordinal| there.contains(&ordinal)).await?;
+    if has_none && let Err(error) = catalog.record_emptied().await {
         // Missing generations of these shards are then detected from their first compaction on.
-        tracing::warn!(table = table.uri(), %error, "the progress of older shards is not recorded");
+        let table = catalog.uri();
+        tracing::warn!(table, %error, "the progress of older shards is not recorded");
     }
-    Ok(table)
+    Ok(catalog)
 }
 
 /// Commits the MemWAL index and returns the newest version, with a few retries after concurrent
@@ -289,31 +289,6 @@ async fn add_index(
     builder.execute().await
 }
 
-/// Makes the field ids of the table non-reusable, and returns the newest version. A new column must
-/// not get the id of a dropped one, because rows above the base table may still have values under
-/// that id. A few retries after concurrent commits, one of which may be the same migration.
-pub(in crate::table) async fn with_own_field_ids(
-    mut base: Dataset,
-    action: &str,
-) -> Result<Dataset> {
-    let mut attempt = 1;
-    while !base.manifest().uses_non_reusable_field_ids() {
-        let migrated = match committing(&base).await {
-            Ok(mut base) => base.migrate_to_non_reusable_field_ids().await,
-            Err(error) => Err(error),
-        };
-        let before = base.version().version;
-        base = newest_of(&base).await.context(action)?;
-        if let Err(error) = migrated.context(action)
-            && (base.version().version == before || attempt == ATTEMPTS)
-        {
-            return Err(error);
-        }
-        attempt += 1;
-    }
-    Ok(base)
-}
-
 /// The sharding as shard manifests of a table with these columns record it.
 fn record_of(sharding: &Sharding, columns: &Columns) -> String {
     let column = sharding.column().and_then(|name| columns.field(name));
@@ -345,14 +320,14 @@ async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Re
     Ok(())
 }
 
-impl Table {
+impl Catalog {
     /// Creates the shard of every ordinal for which `is_there` is false. Refuses to do so where the
     /// table has another index than this handle.
     pub(super) async fn create_missing(
         &self,
         is_there: impl Fn(i32) -> bool,
     ) -> Result<Vec<(i32, ShardId)>> {
-        let shards = self.sharding().map_or(0, Sharding::shards);
+        let shards = self.sharding.as_ref().map_or(0, Sharding::shards);
         let ordinals =
             (0..shards).map(|ordinal| (ordinal, i32::try_from(ordinal).unwrap_or(i32::MAX)));
         let missing: Vec<_> = ordinals.filter(|(_, key)| !is_there(*key)).collect();
@@ -411,7 +386,7 @@ fn fresh_id() -> Uuid {
 }
 
 /// The table identity; `None` in a table that an older lancemem created or enabled.
-pub(in crate::table) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
+pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> {
     let Some(id) = details.writer_config_defaults.get(TABLE_ID) else { return Ok(None) };
     let unreadable =
         || Error::corrupt("the MemWAL index", "undecodable", format!("{TABLE_ID} '{id}'"));
@@ -420,7 +395,7 @@ pub(in crate::table) fn table_id_of(details: &MemWalIndexDetails) -> Result<Opti
 
 /// The specification's id, its sharding, and the record of the sharding in shard manifests. There
 /// is no sharding where callers name the shards.
-pub(in crate::table) fn sharding_of(
+pub(super) fn sharding_of(
     base: &Dataset,
     details: &MemWalIndexDetails,
 ) -> Result<(u32, Option<(Sharding, String)>)> {

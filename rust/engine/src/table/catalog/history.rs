@@ -34,7 +34,7 @@ impl Table {
     #[boxed]
     pub async fn history(&self, limit: Option<usize>) -> Result<Vec<TableVersion>> {
         let action = "reading the versions of the base table";
-        let base = self.latest_base().await?;
+        let base = self.catalog.latest_base().await?;
         let mut numbers: Vec<u64> = base
             .version_refs()
             .await

@@ -1,9 +1,9 @@
 //! Missing generations: a base table that is older than its shards. Reads, claims and compactions
 //! refuse it.
 //!
-//! Owns: which generations of a shard are missing, their error, and updating the snapshot of a job
-//! with SSTables that were listed again beside the job.
-//! Does not own: the rule (`snapshot`), or the repair (`relist`).
+//! Owns: which generations of a shard are missing, and their error; also the refusal of the
+//! reverse, a shard that is older than the base table.
+//! Does not own: the rule (`crate::snapshot`), or the repair (`relist` in `maintain`).
 //!
 //! Generations go missing where a version from before a compaction was restored, or where the base
 //! table was copied before its shards. The rows of a generation that was compacted since are then
@@ -11,23 +11,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use lance::Dataset;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{Error, Generation, Result, ShardId};
 
+use super::Catalog;
 use super::create::shard_id_of;
-use super::shards::Shard;
-use crate::snapshot::{LogPart, MissingRange, missing_generations};
-use crate::table::Table;
-use crate::table::maintain::SsTableReport;
-use crate::table::read::ShardParts;
+use crate::snapshot::{MissingRange, is_compacted, missing_generations};
 
 /// Ranges that a message names.
 const MOST_NAMED: usize = 5;
 
-impl Table {
+impl Catalog {
     /// The missing generations of a shard. `compacted` is the progress of each shard in a base
     /// version that was read after `manifest`.
     pub(in crate::table) fn missing_in(
@@ -103,64 +99,31 @@ impl Table {
         self.refuse_missing(manifest, &compacted, newest.version().version)
     }
 
-    /// Updates the snapshots of running jobs where a generation is missing: it may have been listed
-    /// again, and a job reads the manifest only at its next flush. True if a snapshot was updated;
-    /// then the base version must be read again.
-    pub(in crate::table) async fn follow_relisted(
+    /// Refuses a shard that has not yet flushed what the base table has taken over from it.
+    pub(in crate::table) async fn refuse_older(
         &self,
         base: &Dataset,
-        parts: &mut [ShardParts],
-    ) -> Result<bool> {
-        if parts.iter().all(|part| part.log != LogPart::Job) {
-            return Ok(false);
+        of: &ShardManifest,
+    ) -> Result<()> {
+        let compacted = self.compacted_at(base).await?.get(&of.shard_id).copied();
+        if !is_compacted(compacted, of.current_generation) {
+            return Ok(());
         }
-        let compacted = self.compacted_at(base).await?;
-        let mut has_followed = false;
-        for part in parts.iter_mut().filter(|part| part.log == LogPart::Job) {
-            if self.missing_in(&part.manifest, &compacted).is_empty() {
-                continue;
-            }
-            let Some(newest) = self.manifest_of(part.manifest.shard_id).await? else { continue };
-            // Rows that the job has flushed since are in the MemTables of its snapshot.
-            let current = part.manifest.current_generation;
-            let below = newest.sstables.iter().filter(|sstable| sstable.generation < current);
-            let sstables = below.cloned().collect();
-            part.manifest = Arc::new(ShardManifest { sstables, ..(*part.manifest).clone() });
-            has_followed = true;
-        }
-        Ok(has_followed)
-    }
-
-    /// A report for each range of missing generations of `shards`.
-    pub(in crate::table) async fn missing_reports(
-        &self,
-        shards: &[Shard],
-    ) -> Result<Vec<SsTableReport>> {
-        let mut reports = Vec::new();
-        for shard in shards {
-            let shard_id = shard.shard_id;
-            let Some(manifest) = self.manifest_of(shard_id).await? else { continue };
-            let base = self.latest_base().await?;
-            let compacted = self.compacted_at(&base).await?;
-            let (version, progress) = (base.version().version, compacted.get(&shard_id).copied());
-            for range in self.missing_in(&manifest, &compacted) {
-                reports.push(SsTableReport {
-                    shard_id,
-                    generation: range.first,
-                    path: String::new(),
-                    files: 0,
-                    bytes: 0,
-                    unchecked: Vec::new(),
-                    damage: vec![missing_text(&[range], &manifest, version, progress)],
-                });
-            }
-        }
-        Ok(reports)
+        Err(Error::corrupt(
+            format!("shard {} of table {}", of.shard_id, self.uri()),
+            "older than its table",
+            format!(
+                "it has flushed nothing from generation {} on, and the base table has taken over {}: \
+                 its folder was lost, or copied at an earlier time",
+                of.current_generation,
+                compacted.unwrap_or_default()
+            ),
+        ))
     }
 }
 
 /// The missing generations, and why that is damage, as text.
-fn missing_text(
+pub(in crate::table) fn missing_text(
     missing: &[MissingRange],
     manifest: &ShardManifest,
     base_version: u64,

@@ -8,18 +8,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::{ShardManifest, Sharding, SsTable, paths};
 use lancemem_core::shard::{check_empty, take_over};
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
-use super::create::SHARDING_FIELD;
+use super::claims::ShardTurns;
+use super::progress::compacted_of;
+use super::{Catalog, SHARDING_FIELD};
 use crate::damage::naming_damage;
 use crate::errors::BaseContext;
 use crate::snapshot::is_compacted;
-use crate::table::write::ShardTurns;
-use crate::table::{Table, compacted_of};
+use crate::table::Table;
 
 /// One shard as its manifest and the base table describe it.
 #[derive(Clone, Debug)]
@@ -62,8 +63,8 @@ impl Table {
     /// A storage error.
     #[boxed]
     pub async fn stats(&self) -> Result<TableStats> {
-        let shards = self.shards().await?;
-        let base = self.latest_base().await?;
+        let shards = self.catalog.shards().await?;
+        let base = self.catalog.latest_base().await?;
         let rows = async { base.count_rows(None).await.in_base("counting the base table's rows") };
         let base_rows = naming_damage(&base, rows).await?;
         let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
@@ -80,8 +81,60 @@ impl Table {
     ///
     /// # Errors
     /// A storage error or a damaged manifest.
+    pub fn shards(&self) -> BoxFuture<'_, Result<Vec<Shard>>> {
+        self.catalog.shards()
+    }
+
+    /// The shard of every ordinal, created where it does not exist.
+    ///
+    /// # Errors
+    /// An input error for a table whose shards the caller names, or where two shards record the
+    /// same bucket: a key could then be in two shards.
+    pub fn routing(&self) -> BoxFuture<'_, Result<HashMap<i32, ShardId>>> {
+        self.catalog.routing()
+    }
+
+    /// The shard of an ordinal, created where it does not exist. Where all shards have derived ids,
+    /// only the manifest of this shard is read.
+    ///
+    /// # Errors
+    /// As [`Self::routing`], and an input error for an ordinal that the table does not have.
     #[boxed]
-    pub async fn shards(&self) -> Result<Vec<Shard>> {
+    pub async fn shard_of(&self, ordinal: i64) -> Result<ShardId> {
+        if let Some(shard_id) = self.catalog.derived_shard(ordinal).await? {
+            return Ok(shard_id);
+        }
+        let routing = self.catalog.routing().await?;
+        let shard_id = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
+        shard_id.copied().ok_or_else(|| {
+            Error::input(format!(
+                "table {} has no shard {ordinal}; it has {} shards, numbered from 0",
+                self.uri(),
+                routing.len()
+            ))
+        })
+    }
+
+    /// The shard of an ordinal, which must exist; found as by [`Self::shard_of`].
+    ///
+    /// # Errors
+    /// An input error where it does not exist, a storage error or a damaged manifest.
+    #[boxed]
+    pub async fn existing_shard_of(&self, ordinal: i64) -> Result<ShardId> {
+        if let Some(shard_id) = self.catalog.derived_shard(ordinal).await? {
+            return Ok(shard_id);
+        }
+        let shards = self.catalog.shards().await?;
+        let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
+        let missing = || Error::input(format!("table {} has no shard {ordinal}", self.uri()));
+        found.map(|shard| shard.shard_id).ok_or_else(missing)
+    }
+}
+
+impl Catalog {
+    /// As [`Table::shards`].
+    #[boxed]
+    pub(in crate::table) async fn shards(&self) -> Result<Vec<Shard>> {
         let manifests = self.manifests().await?;
         let compacted = compacted_of(&*self.latest_base().await?).await?;
         let foreign = self.foreign_among(manifests.iter().map(|manifest| &**manifest));
@@ -104,7 +157,7 @@ impl Table {
     }
 
     /// The newest manifest of every shard that exists.
-    pub(crate) async fn manifests(&self) -> Result<Vec<Arc<ShardManifest>>> {
+    pub(in crate::table) async fn manifests(&self) -> Result<Vec<Arc<ShardManifest>>> {
         let shard_ids = self.shard_ids().await?;
         let manifests = shard_ids.into_iter().map(|shard_id| self.manifest_of(shard_id));
         Ok(try_join_all(manifests).await?.into_iter().flatten().collect())
@@ -123,17 +176,13 @@ impl Table {
         ManifestStore::new(self.store.clone(), shard_id, self.defaults.manifest_scan_batch_size)
     }
 
-    pub(crate) async fn shard_ids(&self) -> Result<Vec<ShardId>> {
+    pub(in crate::table) async fn shard_ids(&self) -> Result<Vec<ShardId>> {
         shard_ids(&self.store).await
     }
 
-    /// The shard of every ordinal, created where it does not exist.
-    ///
-    /// # Errors
-    /// An input error for a table whose shards the caller names, or where two shards record the
-    /// same bucket: a key could then be in two shards.
+    /// As [`Table::routing`].
     #[boxed]
-    pub async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
+    pub(in crate::table) async fn routing(&self) -> Result<HashMap<i32, ShardId>> {
         if self.sharding.is_none() {
             return Err(Error::input(format!(
                 "table {} has no sharding; name the shard with start_job",
@@ -161,42 +210,6 @@ impl Table {
         let created = self.create_missing(|ordinal| routing.contains_key(&ordinal)).await?;
         routing.extend(created);
         Ok(routing)
-    }
-
-    /// The shard of an ordinal, created where it does not exist. Where all shards have derived ids,
-    /// only the manifest of this shard is read.
-    ///
-    /// # Errors
-    /// As [`Self::routing`], and an input error for an ordinal that the table does not have.
-    #[boxed]
-    pub async fn shard_of(&self, ordinal: i64) -> Result<ShardId> {
-        if let Some(shard_id) = self.derived_shard(ordinal).await? {
-            return Ok(shard_id);
-        }
-        let routing = self.routing().await?;
-        let shard_id = i32::try_from(ordinal).ok().and_then(|known| routing.get(&known));
-        shard_id.copied().ok_or_else(|| {
-            Error::input(format!(
-                "table {} has no shard {ordinal}; it has {} shards, numbered from 0",
-                self.uri(),
-                routing.len()
-            ))
-        })
-    }
-
-    /// The shard of an ordinal, which must exist; found as by [`Self::shard_of`].
-    ///
-    /// # Errors
-    /// An input error where it does not exist, a storage error or a damaged manifest.
-    #[boxed]
-    pub async fn existing_shard_of(&self, ordinal: i64) -> Result<ShardId> {
-        if let Some(shard_id) = self.derived_shard(ordinal).await? {
-            return Ok(shard_id);
-        }
-        let shards = self.shards().await?;
-        let found = shards.iter().find(|shard| shard.ordinal.map(i64::from) == Some(ordinal));
-        let missing = || Error::input(format!("table {} has no shard {ordinal}", self.uri()));
-        found.map(|shard| shard.shard_id).ok_or_else(missing)
     }
 
     /// The shard whose id is derived from the table identity and the ordinal. `None` where it does
@@ -254,7 +267,7 @@ impl Table {
             let taken = take_over(&store, &manifests, own).await;
             taken.map_err(|error| self.refused(manifest, error))?;
             let epoch = manifests.existing().await?.writer_epoch;
-            ShardTurns::of(self.location().home(), manifest.shard_id).claimed(epoch);
+            ShardTurns::of(self.location.home(), manifest.shard_id).claimed(epoch);
         }
         Ok(())
     }

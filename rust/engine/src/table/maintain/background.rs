@@ -179,7 +179,7 @@ impl Keeper {
     /// round of another job may have compacted them. Collects garbage if the last collection is old
     /// enough.
     async fn round(&self, is_late: bool) -> Result<()> {
-        let mut turn = self.table.maintenance_turn().lock().await;
+        let mut turn = self.table.maintenance.lock().await;
         let Some(generations) = self.job.refresh().await? else { return Ok(()) };
         let due = if is_late { 1 } else { self.limit() };
         if generations >= due {

@@ -12,21 +12,21 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lance::Dataset;
-use lance::dataset::transaction::Operation;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::record_index::LinkedFragment;
 use crate::compaction::{
-    Compaction, CompactionResult, CompactionSettings, Rewritten, commit_exactly,
-    rewrite_dead_fragments, update_indexes,
+    Compaction, CompactionResult, CompactionSettings, Rewritten, rewrite_dead_fragments,
+    update_indexes,
 };
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, is_compacted};
-use crate::sstable::{sync_base, sync_version_of};
+use crate::sstable::sync_base;
+use crate::table::Table;
+use crate::table::catalog::{Catalog, compacted_of};
 use crate::table::read::{Purpose, Sources};
-use crate::table::{Table, compacted_of};
 
 /// Attempts to commit. After a concurrent commit only the rows that it added are looked up, so a
 /// retry does not cost the whole plan.
@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The generations that one or several commits moved.
 #[derive(Debug, Default)]
-pub(in crate::table) struct Moved {
+pub(super) struct Moved {
     pub result: CompactionResult,
     pub sstables: HashSet<(ShardId, Generation)>,
     pub linked: Vec<LinkedFragment>,
@@ -94,7 +94,7 @@ impl Table {
     /// A storage error after repeated conflicts; nothing is half done.
     #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
-        self.writable_store(self.writer_defaults().fsync).await?;
+        self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         // A dry run claims nothing and does not report foreign shards.
         let mut moved = if settings.dry_run {
             Moved::default()
@@ -107,9 +107,9 @@ impl Table {
         if settings.dry_run {
             return Ok(result);
         }
-        pass(Hold::Drain, self.base.known().dataset.uri()).await;
-        self.drain_manifests(&sstables).await?;
-        let rewritten = self.rewrite_dead(settings.max_dead_share).await?;
+        pass(Hold::Drain, self.catalog.base.known().dataset.uri()).await;
+        drain_manifests(&self.catalog, &sstables).await?;
+        let rewritten = rewrite_dead(&self.catalog, settings.max_dead_share).await?;
         result.fragments_rewritten = rewritten.fragments_removed;
         result.base_version = result.base_version.max(rewritten.base_version);
         if let Err(error) = self.extend_record_index(&linked).boxed().await {
@@ -117,14 +117,14 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let version = self.update_indexes().await?;
+            let version = update_table_indexes(&self.catalog).await?;
             result.base_version = result.base_version.max(version);
         }
         Ok(result)
     }
 
     /// Plans and commits, with retries after concurrent commits, and a few where the storage fails.
-    pub(in crate::table) async fn move_sstables(
+    pub(super) async fn move_sstables(
         &self,
         settings: &CompactionSettings,
         sources: Sources,
@@ -133,7 +133,7 @@ impl Table {
         let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         for attempt in 1.. {
             if compaction.moved().next().is_some() && !settings.dry_run {
-                self.make_durable(compaction.base()).await?;
+                self.catalog.make_durable(compaction.base()).await?;
             }
             let error = match compaction.run().await {
                 Ok(result) => {
@@ -147,9 +147,9 @@ impl Table {
                 // Another compaction may have moved an SSTable, and a collector removed it since.
                 // Or another program cleaned up the base version.
                 ErrorKind::Corruption => {
-                    let base = self.latest_base().await?;
+                    let base = self.catalog.latest_base().await?;
                     base.version().version > compaction.base_version()
-                        || compaction.is_overtaken(&*self.compacted_at(&base).await?)
+                        || compaction.is_overtaken(&*self.catalog.compacted_at(&base).await?)
                 }
                 _ => false,
             };
@@ -163,7 +163,7 @@ impl Table {
             )]
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
-            let base = self.latest_base().await?;
+            let base = self.catalog.latest_base().await?;
             failures += u32::from(base.version().version == compaction.base_version());
             if failures == FAILURES {
                 return Err(error);
@@ -171,40 +171,6 @@ impl Table {
             compaction = self.planned_on(base, compaction, settings, sources).await?;
         }
         unreachable!("the last attempt returns")
-    }
-
-    /// Rewrites dead fragments, with a few retries after concurrent commits: each reads the
-    /// fragments again. The next compaction rewrites those that are left.
-    async fn rewrite_dead(&self, max_dead_share: f64) -> Result<Rewritten> {
-        let mut attempt = 1;
-        loop {
-            let base = self.latest_base().await?;
-            self.make_durable(&base).await?;
-            let rewritten = rewrite_dead_fragments(&base, max_dead_share).await?;
-            if !rewritten.is_overtaken || attempt == REWRITES {
-                return Ok(rewritten);
-            }
-            attempt += 1;
-        }
-    }
-
-    /// Updates the table's indexes, with a few retries after concurrent commits.
-    async fn update_indexes(&self) -> Result<u64> {
-        let mut attempt = 1;
-        loop {
-            let base = self.latest_base().await?;
-            self.make_durable(&base).await?;
-            let error = match update_indexes(&base).await {
-                Ok(version) => return Ok(version),
-                Err(error) => error,
-            };
-            let newest = self.latest_base().await?.version().version;
-            if newest == base.version().version || attempt == REWRITES {
-                return Err(error);
-            }
-            tracing::info!(table = self.uri(), attempt, %error, "the indexes are updated again");
-            attempt += 1;
-        }
     }
 
     /// The plan for `base`, after a concurrent commit: the old plan on the new version where it
@@ -220,55 +186,12 @@ impl Table {
         settings: &CompactionSettings,
         sources: Sources,
     ) -> Result<Compaction> {
-        let compacted = self.compacted_at(&base).await?;
+        let compacted = self.catalog.compacted_at(&base).await?;
         if compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted) {
             return self.plan_compaction(settings, sources).await;
         }
         compaction.rebase(base);
         Ok(compaction)
-    }
-
-    /// Commits the operation that `plan` returns for the newest base version. Plans again after a
-    /// concurrent commit, at most `attempts` times in all. Returns the committed version.
-    ///
-    /// # Errors
-    /// Those of `plan`, with nothing committed, and storage errors.
-    pub(in crate::table) async fn commit_on_newest<P: Future<Output = Result<Operation>>>(
-        &self,
-        attempts: usize,
-        plan: impl Fn(Arc<Dataset>) -> P,
-    ) -> Result<u64> {
-        self.writable_store(self.writer_defaults().fsync).await?;
-        let mut attempt = 1;
-        loop {
-            let base = self.latest_base().await?;
-            let operation = plan(base.clone()).await?;
-            self.make_durable(&base).await?;
-            let refused = match commit_exactly(&base, operation).await {
-                Ok(committed) => return Ok(committed.version().version),
-                Err(refused) => refused.error,
-            };
-            if refused.kind() != ErrorKind::Retry || attempt == attempts {
-                return Err(refused);
-            }
-            attempt += 1;
-        }
-    }
-
-    /// Syncs the files of `base` before a commit that builds on it. Other programs commit without
-    /// syncs. Our commit is synced, and after a power cut it must not name files that were lost.
-    async fn make_durable(&self, base: &Arc<Dataset>) -> Result<()> {
-        if !(self.location().is_local() && self.writer_defaults().fsync) {
-            return Ok(());
-        }
-        let durable = self.durable_base.lock().clone();
-        let version = |base: &Arc<Dataset>| base.version().version;
-        if durable.as_ref().map(version) != Some(version(base)) {
-            let synced = sync_version_of(durable.as_deref(), base).await;
-            synced.context("making durable what another program committed")?;
-            *self.durable_base.lock() = Some(base.clone());
-        }
-        Ok(())
     }
 
     async fn plan_compaction(
@@ -279,22 +202,23 @@ impl Table {
         let mut damaged = 0;
         loop {
             let consistency = Consistency::Flushed;
-            let snapshot = self.snapshot_of(consistency, &[], Purpose::Scan, sources).await?;
-            let compacted = self.compacted_at(&snapshot.base).await?;
-            let cover = self.cover_of(&snapshot).await;
+            let snapshot =
+                self.reader.snapshot_of(consistency, &[], Purpose::Scan, sources).await?;
+            let compacted = self.catalog.compacted_at(&snapshot.base).await?;
+            let cover = self.reader.cover_of(&snapshot).await;
             let version = snapshot.base.version().version;
             let plan = Compaction::plan(
                 snapshot,
                 compacted.clone(),
                 settings.clone(),
                 cover,
-                &self.sstables,
+                &self.reader.sstables,
             );
             match plan.boxed().await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
-                    self.merges.forget();
+                    self.reader.merges.forget();
                     // As in `move_sstables`, a compaction or a clean-up may have removed files.
-                    let base = self.latest_base().await?;
+                    let base = self.catalog.latest_base().await?;
                     let is_newest = base.version().version == version;
                     if compacted_of(&base).await? == *compacted {
                         damaged += 1;
@@ -308,50 +232,85 @@ impl Table {
             }
         }
     }
+}
 
-    /// Removes the SSTables from the shard manifests that the base table contains. `moved` are
-    /// those whose commit was made, and synced, by this call.
-    pub(in crate::table) async fn drain_manifests(
-        &self,
-        moved: &HashSet<(ShardId, Generation)>,
-    ) -> Result<()> {
-        let manifests = self.manifests().await?;
-        let base = self.latest_base().await?;
-        let compacted = compacted_of(&base).await?;
-        let is_foreign = |manifest: &ShardManifest| {
-            let through = compacted.get(&manifest.shard_id).copied();
-            let mut sstables = manifest.sstables.iter().map(|sstable| sstable.generation);
-            sstables.any(|sstable| {
-                is_compacted(through, sstable) && !moved.contains(&(manifest.shard_id, sstable))
-            })
+/// Rewrites dead fragments, with a few retries after concurrent commits: each reads the
+/// fragments again. The next compaction rewrites those that are left.
+async fn rewrite_dead(catalog: &Catalog, max_dead_share: f64) -> Result<Rewritten> {
+    let mut attempt = 1;
+    loop {
+        let base = catalog.latest_base().await?;
+        catalog.make_durable(&base).await?;
+        let rewritten = rewrite_dead_fragments(&base, max_dead_share).await?;
+        if !rewritten.is_overtaken || attempt == REWRITES {
+            return Ok(rewritten);
+        }
+        attempt += 1;
+    }
+}
+
+/// Updates the table's indexes, with a few retries after concurrent commits.
+async fn update_table_indexes(catalog: &Catalog) -> Result<u64> {
+    let mut attempt = 1;
+    loop {
+        let base = catalog.latest_base().await?;
+        catalog.make_durable(&base).await?;
+        let error = match update_indexes(&base).await {
+            Ok(version) => return Ok(version),
+            Err(error) => error,
         };
-        if manifests.iter().any(|manifest| is_foreign(manifest)) {
-            // The process that committed them may have ended before its sync.
-            sync_base(&base).await.context("making an earlier compaction durable")?;
+        let newest = catalog.latest_base().await?.version().version;
+        if newest == base.version().version || attempt == REWRITES {
+            return Err(error);
         }
-        for manifest in manifests {
-            self.drain_manifest(&manifest, &compacted).await?;
-        }
-        Ok(())
+        tracing::info!(table = catalog.uri(), attempt, %error, "the indexes are updated again");
+        attempt += 1;
     }
+}
 
-    async fn drain_manifest(
-        &self,
-        manifest: &ShardManifest,
-        compacted: &HashMap<ShardId, Generation>,
-    ) -> Result<()> {
+/// Removes the SSTables from the shard manifests that the base table contains. `moved` are
+/// those whose commit was made, and synced, by this call.
+pub(super) async fn drain_manifests(
+    catalog: &Catalog,
+    moved: &HashSet<(ShardId, Generation)>,
+) -> Result<()> {
+    let manifests = catalog.manifests().await?;
+    let base = catalog.latest_base().await?;
+    let compacted = compacted_of(&base).await?;
+    let is_foreign = |manifest: &ShardManifest| {
         let through = compacted.get(&manifest.shard_id).copied();
-        let covered = |generation| is_compacted(through, generation);
-        if !manifest.sstables.iter().any(|sstable| covered(sstable.generation)) {
-            return Ok(());
-        }
-        self.manifest_store(manifest.shard_id)
-            .update_beside_owner(|manifest| {
-                manifest.sstables.retain(|sstable| !covered(sstable.generation));
-            })
-            .await
-            .map(|_| ())
+        let mut sstables = manifest.sstables.iter().map(|sstable| sstable.generation);
+        sstables.any(|sstable| {
+            is_compacted(through, sstable) && !moved.contains(&(manifest.shard_id, sstable))
+        })
+    };
+    if manifests.iter().any(|manifest| is_foreign(manifest)) {
+        // The process that committed them may have ended before its sync.
+        sync_base(&base).await.context("making an earlier compaction durable")?;
     }
+    for manifest in manifests {
+        drain_manifest(catalog, &manifest, &compacted).await?;
+    }
+    Ok(())
+}
+
+async fn drain_manifest(
+    catalog: &Catalog,
+    manifest: &ShardManifest,
+    compacted: &HashMap<ShardId, Generation>,
+) -> Result<()> {
+    let through = compacted.get(&manifest.shard_id).copied();
+    let covered = |generation| is_compacted(through, generation);
+    if !manifest.sstables.iter().any(|sstable| covered(sstable.generation)) {
+        return Ok(());
+    }
+    catalog
+        .manifest_store(manifest.shard_id)
+        .update_beside_owner(|manifest| {
+            manifest.sstables.retain(|sstable| !covered(sstable.generation));
+        })
+        .await
+        .map(|_| ())
 }
 
 #[cfg(test)]

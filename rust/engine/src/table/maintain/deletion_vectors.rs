@@ -1,15 +1,15 @@
 //! Deletion-vector mode of a table.
 //!
-//! Owns: the switch, which is a key in the base table's configuration; writing missing deletion
-//! vectors; and the dead rows of a snapshot for the planner of a scan.
-//! Does not own: the contents and the coverage of the files (`deletion_vectors`), or the scan.
+//! Owns: the switch, which is a key in the base table's configuration, and writing missing deletion
+//! vectors.
+//! Does not own: the contents and the coverage of the files (`crate::deletion_vectors`), or their
+//! use in a read (`dead_rows` in `read`).
 //!
 //! A file is published by its creation and never changed. A reader uses deletion vectors only where
 //! they cover its snapshot, and compares keys everywhere else. So the result of a read does not
 //! depend on the order of writers, readers and the switch.
 
 use std::future::ready;
-use std::sync::Arc;
 use std::time::Instant;
 
 use async_recursion::async_recursion as boxed;
@@ -17,11 +17,11 @@ use futures::FutureExt;
 use lancemem_core::format::paths;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
-use crate::deletion_vectors::{Cover, Gap, gaps, is_on, switch};
+use crate::deletion_vectors::{Gap, gaps, is_on, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
-use crate::visibility::KnownRows;
+use crate::table::read::shards_of;
 
 /// Attempts to commit beside concurrent commits.
 const ATTEMPTS: usize = 50;
@@ -40,12 +40,6 @@ pub struct DeletionVectorResult {
 }
 
 impl Table {
-    /// Whether the mode is on in the newest version that this handle has read.
-    #[must_use]
-    pub fn has_deletion_vectors(&self) -> bool {
-        is_on(&self.base.known().dataset)
-    }
-
     /// Switches deletion-vector mode on or off and returns the base version that records it. No
     /// data is rewritten. On: deletion vectors of the present SSTables are written before the call
     /// returns. Off: the SSTables are compacted first, so that no reader would profit from the
@@ -56,8 +50,8 @@ impl Table {
     /// conflicts. The mode stays on where only writing deletion vectors failed.
     #[boxed]
     pub async fn alter_deletion_vectors(&self, on: bool) -> Result<u64> {
-        self.require_key()?;
-        let base = self.latest_base().await?;
+        self.catalog.require_key()?;
+        let base = self.catalog.latest_base().await?;
         if is_on(&base) == on {
             if on {
                 // An earlier call may have switched the mode on and failed to write them.
@@ -69,7 +63,7 @@ impl Table {
             self.compact().boxed().await?;
         }
         let version = self.commit_switch(on).await?;
-        self.latest_base().await?;
+        self.catalog.latest_base().await?;
         if on {
             self.write_deletion_vectors(None).boxed().await?;
         }
@@ -77,7 +71,7 @@ impl Table {
     }
 
     async fn commit_switch(&self, on: bool) -> Result<u64> {
-        let committed = self.commit_on_newest(ATTEMPTS, |_| ready(Ok(switch(on))));
+        let committed = self.catalog.commit_on_newest(ATTEMPTS, |_| ready(Ok(switch(on))));
         committed.await
     }
 
@@ -93,7 +87,7 @@ impl Table {
         &self,
         shard: Option<ShardId>,
     ) -> Result<DeletionVectorResult> {
-        if !is_on(&*self.latest_base().await?) {
+        if !is_on(&*self.catalog.latest_base().await?) {
             return Err(Error::input(format!(
                 "deletion-vector mode of table {} is off; switch it on first",
                 self.uri()
@@ -105,9 +99,9 @@ impl Table {
     /// As [`Self::write_deletion_vectors`], whether or not the mode is on.
     pub(super) async fn fill_gaps(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
-        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
-        let files = self.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
+        let files = self.reader.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
         let mut gaps = gaps(&snapshot, &files);
         gaps.retain(|gap| shard.is_none_or(|shard_id| gap.sstable.shard_id == shard_id));
         let mut result = DeletionVectorResult::default();
@@ -134,46 +128,14 @@ impl Table {
     /// computed from damaged keys.
     async fn compare_sstables_of(&self, gap: &mut Gap, snapshot: &Snapshot) -> Result<()> {
         for sstable in std::iter::once(&mut gap.sstable).chain(&mut gap.older) {
-            *sstable =
-                self.sstables.compared(&snapshot.base, sstable).await.inspect_err(|error| {
+            *sstable = self.reader.sstables.compared(&snapshot.base, sstable).await.inspect_err(
+                |error| {
                     if error.kind() == ErrorKind::Corruption {
-                        self.merges.forget();
+                        self.reader.merges.forget();
                     }
-                })?;
+                },
+            )?;
         }
         Ok(())
     }
-
-    /// Puts the dead rows of `snapshot` into the cache of the planner, where the table has the mode
-    /// and its deletion vectors cover the snapshot.
-    pub(in crate::table) async fn take_dead_rows(&self, snapshot: &Snapshot) {
-        if !self.merges.has_mask(snapshot)
-            && let Some(cover) = self.cover_of(snapshot).await
-        {
-            let known = KnownRows::Flushed(Arc::new(cover.into_mask()));
-            self.merges.keep_mask(snapshot, known);
-        }
-    }
-
-    /// The dead rows among a snapshot's flushed rows, where the table has the mode and its deletion
-    /// vectors cover the snapshot.
-    pub(super) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Cover> {
-        let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
-        if !is_on(&snapshot.base) || has_no_sstable {
-            return None;
-        }
-        match self.vectors.of_shards(&self.store, &shards_of(snapshot)).await {
-            Ok(files) => Cover::of(snapshot, &files),
-            Err(error) => {
-                tracing::warn!(table = self.uri(), %error, "deletion vectors cannot be read");
-                None
-            }
-        }
-    }
-}
-
-/// The shards of a snapshot that have SSTables.
-fn shards_of(snapshot: &Snapshot) -> Vec<ShardId> {
-    let shards = snapshot.shards.iter().filter(|shard| !shard.sstables.is_empty());
-    shards.map(|shard| shard.shard_id).collect()
 }

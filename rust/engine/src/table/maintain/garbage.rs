@@ -20,6 +20,8 @@ use lancemem_core::format::{ShardManifest, paths, wal_entry};
 use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
+use super::compact::drain_manifests;
+use super::record_index::record_index_garbage;
 use crate::errors::Context;
 use crate::garbage::{
     CollectionResult, CollectionSettings, CoveredEntry, Garbage, GarbageKind, ManifestFile,
@@ -28,7 +30,9 @@ use crate::garbage::{
 use crate::holds::{Hold, pass};
 use crate::snapshot::is_pinned;
 use crate::sstable::{local_path, sync_base, sync_table};
-use crate::table::{Table, compacted_of};
+use crate::table::Table;
+use crate::table::catalog::{Catalog, compacted_of};
+use crate::table::write::{decision_garbage, synced_through};
 
 /// Lance's folders in a table.
 const BASE_FOLDERS: [&str; 5] = ["data", "_deletions", "_indices", "_transactions", "_versions"];
@@ -47,21 +51,23 @@ impl Table {
     /// of the store. A storage error, after a part was removed: nothing is damaged; call again.
     #[boxed]
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
-        let now = self.time_of_collection(settings).await?;
+        let catalog = &*self.catalog;
+        let now = time_of_collection(catalog, settings).await?;
         if !settings.dry_run {
             // Drain SSTables that a crash left listed. They are garbage one grace period later.
-            self.drain_manifests(&HashSet::new()).await?;
+            drain_manifests(catalog, &HashSet::new()).await?;
         }
-        self.forget_token_snapshot().await;
-        let base = self.latest_base().await?;
+        self.reader.forget_token_snapshot().await;
+        let base = catalog.latest_base().await?;
         let compacted = compacted_of(&base).await?;
         let mut result = CollectionResult::default();
-        for shard_id in self.shard_ids().await? {
+        for shard_id in catalog.shard_ids().await? {
             let compacted = compacted.get(&shard_id).copied();
-            let Some(facts) = self.shard_facts(shard_id, compacted, settings, now).await? else {
+            let Some(facts) = shard_facts(catalog, shard_id, compacted, settings, now).await?
+            else {
                 continue;
             };
-            self.sstables.retain(shard_id, &facts.newest.sstables);
+            self.reader.sstables.retain(shard_id, &facts.newest.sstables);
             for garbage in garbage_of(&facts, now, settings.older_than) {
                 if is_sstable(garbage.kind) && is_pinned(&base, &garbage.path) {
                     result.pinned_sstables += 1;
@@ -70,12 +76,14 @@ impl Table {
                 }
             }
         }
-        let remover = Remover::new(self, &base).await?;
-        result.garbage.extend(self.record_index_garbage(now, settings.older_than).await?);
-        result.garbage.extend(self.staged_write_garbage(now, settings.older_than).await?);
+        let remover = Remover::new(&catalog.store, &base).await?;
+        result
+            .garbage
+            .extend(record_index_garbage(&catalog.store, now, settings.older_than).await?);
+        result.garbage.extend(decision_garbage(&catalog.store, now, settings.older_than).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             pass(Hold::Listed, base.uri()).await;
-            self.sync_before_removal(&base).await?;
+            sync_before_removal(catalog, &base).await?;
             for garbage in &result.garbage {
                 remover.remove(garbage).await?;
             }
@@ -86,146 +94,149 @@ impl Table {
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
         Ok(result)
     }
+}
 
-    /// The present, for ages of files. A dry run takes the clock of this process: reading the
-    /// store's clock writes a file.
-    async fn time_of_collection(&self, settings: &CollectionSettings) -> Result<SystemTime> {
-        if settings.dry_run {
-            return Ok(now());
+/// The present, for ages of files. A dry run takes the clock of this process: reading the
+/// store's clock writes a file.
+async fn time_of_collection(
+    catalog: &Catalog,
+    settings: &CollectionSettings,
+) -> Result<SystemTime> {
+    if settings.dry_run {
+        return Ok(now());
+    }
+    let reading = catalog.store.read_clock().await?;
+    present(&reading, catalog.uri(), settings.older_than)
+}
+
+/// Syncs what replaces the garbage, before the garbage is removed: a base version that another
+/// program committed, or SSTables of a job without fsync.
+async fn sync_before_removal(catalog: &Catalog, base: &Arc<Dataset>) -> Result<()> {
+    let action = "making durable what replaces garbage";
+    let mut unsynced = !catalog.defaults.fsync;
+    for shard_id in catalog.shard_ids().await? {
+        let Some(through) = synced_through(catalog, shard_id).await? else { continue };
+        let epoch = catalog.manifest_of(shard_id).await?.map(|manifest| manifest.writer_epoch);
+        unsynced |= Some(through) < epoch;
+    }
+    if unsynced {
+        return sync_table(base).await.context(action);
+    }
+    sync_base(base).await.context(action)
+}
+
+async fn shard_facts(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    compacted: Option<Generation>,
+    settings: &CollectionSettings,
+    now: SystemTime,
+) -> Result<Option<ShardFacts>> {
+    let store = catalog.manifest_store(shard_id);
+    // Read before the listings. A file that is written in between belongs to a generation or a
+    // position that this manifest has not reached, so it stays.
+    let Some(newest) = store.latest().await? else { return Ok(None) };
+    let manifests = manifest_files(catalog, shard_id).await?;
+    let is_old = |file: &&ManifestFile| {
+        now.duration_since(file.modified).is_ok_and(|age| age >= settings.older_than)
+    };
+    let earlier = manifests.iter().filter(is_old).map(|file| file.version).max();
+    let earlier = match earlier {
+        Some(version) => read_manifest(catalog, shard_id, version).await?,
+        None => None,
+    };
+    let covered = earlier.as_ref().map_or(WalPosition(0), |earlier| {
+        earlier.replay_after_wal_entry_position.min(newest.replay_after_wal_entry_position)
+    });
+    let (entries, last_entry) = covered_entries(catalog, shard_id, covered).await?;
+    let sstables = sstable_folders(catalog, shard_id).await?;
+    let vectors = vector_files(catalog, shard_id).await?;
+    let newest = ShardManifest::clone(&newest);
+    let facts = ShardFacts {
+        newest,
+        earlier,
+        compacted,
+        sstables,
+        entries,
+        last_entry,
+        manifests,
+        vectors,
+    };
+    Ok(Some(facts))
+}
+
+async fn manifest_files(catalog: &Catalog, shard_id: ShardId) -> Result<Vec<ManifestFile>> {
+    let listed = catalog.store.list_tree(&paths::manifests(shard_id)).await?;
+    let files = listed.iter().filter_map(|file| {
+        let version = paths::parse_manifest(file.name())?;
+        Some(ManifestFile { version, bytes: file.bytes, modified: file.modified })
+    });
+    Ok(files.collect())
+}
+
+async fn vector_files(catalog: &Catalog, shard_id: ShardId) -> Result<Vec<VectorFile>> {
+    let listed = catalog.store.list_tree(&paths::deletion_vectors(shard_id)).await?;
+    let files = listed.into_iter().filter_map(|file| {
+        let sstable = paths::parse_run_vectors(file.name())?.to_owned();
+        let (path, bytes, modified) = (file.path, file.bytes, file.modified);
+        Some(VectorFile { sstable, path, bytes, modified })
+    });
+    Ok(files.collect())
+}
+
+pub(super) async fn read_manifest(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    version: lancemem_core::types::ManifestVersion,
+) -> Result<Option<ShardManifest>> {
+    let path = paths::manifest(shard_id, version);
+    // Another collector may have removed the version meanwhile.
+    let Some(bytes) = catalog.store.get(&path, MaxBytes::MANIFEST).await? else {
+        return Ok(None);
+    };
+    ShardManifest::decode(&bytes, &path).map(Some)
+}
+
+/// The WAL entries up to `covered`, and the highest position of the log.
+async fn covered_entries(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    covered: WalPosition,
+) -> Result<(Vec<CoveredEntry>, u64)> {
+    let listed = catalog.store.list_tree(&paths::wal(shard_id)).await?;
+    let mut last = 0;
+    let mut found = Vec::new();
+    for file in listed {
+        let Some(position) = paths::parse_wal_entry(file.name()) else { continue };
+        last = last.max(position.get());
+        if position <= covered {
+            found.push((position, file));
         }
-        let reading = self.store().read_clock().await?;
-        present(&reading, self.uri(), settings.older_than)
     }
+    let store = catalog.store.clone();
+    let entries = stream::iter(found)
+        .map(move |(position, file)| covered_entry(store.clone(), position, file))
+        .buffer_unordered(CONCURRENT_READS)
+        .try_collect()
+        .await?;
+    Ok((entries, last))
+}
 
-    /// Syncs what replaces the garbage, before the garbage is removed: a base version that another
-    /// program committed, or SSTables of a job without fsync.
-    async fn sync_before_removal(&self, base: &Arc<Dataset>) -> Result<()> {
-        let action = "making durable what replaces garbage";
-        let mut unsynced = !self.writer_defaults().fsync;
-        for shard_id in self.shard_ids().await? {
-            let Some(through) = self.synced_through(shard_id).await? else { continue };
-            let epoch = self.manifest_of(shard_id).await?.map(|manifest| manifest.writer_epoch);
-            unsynced |= Some(through) < epoch;
+async fn sstable_folders(catalog: &Catalog, shard_id: ShardId) -> Result<Vec<SsTableFolder>> {
+    let shard = paths::shard(shard_id);
+    let mut folders: HashMap<String, SsTableFolder> = HashMap::new();
+    for name in catalog.store.list_folders(&shard).await? {
+        let Some(generation) = generation_of_folder(&name) else { continue };
+        let modified = SystemTime::UNIX_EPOCH;
+        folders.insert(name.clone(), SsTableFolder { name, generation, bytes: 0, modified });
+    }
+    for folder in folders.values_mut() {
+        for file in catalog.store.list_tree(&format!("{shard}/{}", folder.name)).await? {
+            folder.bytes += file.bytes;
+            folder.modified = folder.modified.max(file.modified);
         }
-        if unsynced {
-            return sync_table(base).await.context(action);
-        }
-        sync_base(base).await.context(action)
     }
-
-    async fn shard_facts(
-        &self,
-        shard_id: ShardId,
-        compacted: Option<Generation>,
-        settings: &CollectionSettings,
-        now: SystemTime,
-    ) -> Result<Option<ShardFacts>> {
-        let store = self.manifest_store(shard_id);
-        // Read before the listings. A file that is written in between belongs to a generation or a
-        // position that this manifest has not reached, so it stays.
-        let Some(newest) = store.latest().await? else { return Ok(None) };
-        let manifests = self.manifest_files(shard_id).await?;
-        let is_old = |file: &&ManifestFile| {
-            now.duration_since(file.modified).is_ok_and(|age| age >= settings.older_than)
-        };
-        let earlier = manifests.iter().filter(is_old).map(|file| file.version).max();
-        let earlier = match earlier {
-            Some(version) => self.read_manifest(shard_id, version).await?,
-            None => None,
-        };
-        let covered = earlier.as_ref().map_or(WalPosition(0), |earlier| {
-            earlier.replay_after_wal_entry_position.min(newest.replay_after_wal_entry_position)
-        });
-        let (entries, last_entry) = self.covered_entries(shard_id, covered).await?;
-        let sstables = self.sstable_folders(shard_id).await?;
-        let vectors = self.vector_files(shard_id).await?;
-        let newest = ShardManifest::clone(&newest);
-        let facts = ShardFacts {
-            newest,
-            earlier,
-            compacted,
-            sstables,
-            entries,
-            last_entry,
-            manifests,
-            vectors,
-        };
-        Ok(Some(facts))
-    }
-
-    async fn manifest_files(&self, shard_id: ShardId) -> Result<Vec<ManifestFile>> {
-        let listed = self.store().list_tree(&paths::manifests(shard_id)).await?;
-        let files = listed.iter().filter_map(|file| {
-            let version = paths::parse_manifest(file.name())?;
-            Some(ManifestFile { version, bytes: file.bytes, modified: file.modified })
-        });
-        Ok(files.collect())
-    }
-
-    async fn vector_files(&self, shard_id: ShardId) -> Result<Vec<VectorFile>> {
-        let listed = self.store().list_tree(&paths::deletion_vectors(shard_id)).await?;
-        let files = listed.into_iter().filter_map(|file| {
-            let sstable = paths::parse_run_vectors(file.name())?.to_owned();
-            let (path, bytes, modified) = (file.path, file.bytes, file.modified);
-            Some(VectorFile { sstable, path, bytes, modified })
-        });
-        Ok(files.collect())
-    }
-
-    pub(super) async fn read_manifest(
-        &self,
-        shard_id: ShardId,
-        version: lancemem_core::types::ManifestVersion,
-    ) -> Result<Option<ShardManifest>> {
-        let path = paths::manifest(shard_id, version);
-        // Another collector may have removed the version meanwhile.
-        let Some(bytes) = self.store().get(&path, MaxBytes::MANIFEST).await? else {
-            return Ok(None);
-        };
-        ShardManifest::decode(&bytes, &path).map(Some)
-    }
-
-    /// The WAL entries up to `covered`, and the highest position of the log.
-    async fn covered_entries(
-        &self,
-        shard_id: ShardId,
-        covered: WalPosition,
-    ) -> Result<(Vec<CoveredEntry>, u64)> {
-        let listed = self.store().list_tree(&paths::wal(shard_id)).await?;
-        let mut last = 0;
-        let mut found = Vec::new();
-        for file in listed {
-            let Some(position) = paths::parse_wal_entry(file.name()) else { continue };
-            last = last.max(position.get());
-            if position <= covered {
-                found.push((position, file));
-            }
-        }
-        let store = self.store().clone();
-        let entries = stream::iter(found)
-            .map(move |(position, file)| covered_entry(store.clone(), position, file))
-            .buffer_unordered(CONCURRENT_READS)
-            .try_collect()
-            .await?;
-        Ok((entries, last))
-    }
-
-    async fn sstable_folders(&self, shard_id: ShardId) -> Result<Vec<SsTableFolder>> {
-        let shard = paths::shard(shard_id);
-        let mut folders: HashMap<String, SsTableFolder> = HashMap::new();
-        for name in self.store().list_folders(&shard).await? {
-            let Some(generation) = generation_of_folder(&name) else { continue };
-            let modified = SystemTime::UNIX_EPOCH;
-            folders.insert(name.clone(), SsTableFolder { name, generation, bytes: 0, modified });
-        }
-        for folder in folders.values_mut() {
-            for file in self.store().list_tree(&format!("{shard}/{}", folder.name)).await? {
-                folder.bytes += file.bytes;
-                folder.modified = folder.modified.max(file.modified);
-            }
-        }
-        Ok(folders.into_values().collect())
-    }
+    Ok(folders.into_values().collect())
 }
 
 /// A covered WAL entry. Decodes it where it is small enough for a fence sentinel; an entry that
@@ -282,18 +293,18 @@ async fn base_files(remover: &Remover<'_>, base: &Dataset, dry_run: bool) -> Res
 
 /// Removes files through the table's store, and folders on a local disk through the file system.
 pub(in crate::table) struct Remover<'a> {
-    table: &'a Table,
+    store: &'a Store,
     /// The table's folder on a local disk, with every link resolved.
     root: Option<PathBuf>,
 }
 
 impl<'a> Remover<'a> {
-    pub(in crate::table) async fn new(table: &'a Table, base: &Dataset) -> Result<Self> {
-        let store = base.object_store(None).await.context("opening the table's store")?;
-        let root = local_path(&store, &base.branch_location().path);
+    pub(in crate::table) async fn new(store: &'a Store, base: &Dataset) -> Result<Self> {
+        let of_base = base.object_store(None).await.context("opening the table's store")?;
+        let root = local_path(&of_base, &base.branch_location().path);
         let root = root.map(|root| root.canonicalize()).transpose();
         let root = root.map_err(|error| Error::storage("resolving the table's folder", error))?;
-        Ok(Self { table, root })
+        Ok(Self { store, root })
     }
 
     async fn remove(&self, garbage: &Garbage) -> Result<()> {
@@ -305,7 +316,7 @@ impl<'a> Remover<'a> {
         {
             return Ok(());
         }
-        self.table.store().delete(&garbage.path).await
+        self.store.delete(&garbage.path).await
     }
 
     /// Removes the folder `path` of the table and everything in it, if it exists.
@@ -317,8 +328,8 @@ impl<'a> Remover<'a> {
             on_disk(path, move |path| remove_folder(&root, path)).await?;
             return Ok(());
         }
-        for file in self.table.store().list_tree(path).await? {
-            self.table.store().delete(&file.path).await?;
+        for file in self.store.list_tree(path).await? {
+            self.store.delete(&file.path).await?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::record_index::{
     groups, is_ours_to_link, link_file, merge,
 };
 use crate::table::Table;
+use crate::table::catalog::Catalog;
 
 /// Unpublished pages stay at least this long: they may belong to a run that is being built.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
@@ -40,21 +41,21 @@ impl Table {
     /// An input error for a table without a primary key; a storage error.
     #[boxed]
     pub async fn create_record_index(&self) -> Result<RecordIndexReport> {
-        self.require_key()?;
-        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        self.catalog.require_key()?;
+        let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         let old = published_names(&store).await?;
-        let base = self.latest_base().await?;
+        let base = self.catalog.latest_base().await?;
         let mut parts = groups(indexable(&base, |_| true));
         if parts.is_empty() {
             parts.push(Vec::new());
         }
         for part in parts {
-            build(&base, self.key(), &part).await?.publish(&store).await?;
+            build(&base, &self.catalog.key, &part).await?.publish(&store).await?;
         }
         unpublish(&store, &old).await?;
         self.merge_full_levels(&base, &store).await?;
-        self.sstables.base().forget();
-        self.describe_record_index(&base).await
+        self.reader.sstables.base().forget();
+        describe_record_index(&self.catalog, &base).await
     }
 
     /// Drops the record index, if there is one. From then on lookups read the key columns of the
@@ -66,8 +67,8 @@ impl Table {
     /// dropped in part: call again.
     #[boxed]
     pub async fn drop_record_index(&self) -> Result<()> {
-        self.require_key()?;
-        let store = self.writable_store(self.writer_defaults().fsync).await?;
+        self.catalog.require_key()?;
+        let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         // A compaction may publish a run between the listing and the end of the removal.
         loop {
             let names = published_names(&store).await?;
@@ -76,7 +77,7 @@ impl Table {
             }
             unpublish(&store, &names).await?;
         }
-        self.sstables.base().forget();
+        self.reader.sstables.base().forget();
         Ok(())
     }
 
@@ -86,14 +87,15 @@ impl Table {
     /// A storage error. Damage of the index is not an error; the report names it.
     #[boxed]
     pub async fn verify_record_index(&self) -> Result<RecordIndexReport> {
-        self.require_key()?;
-        let base = self.latest_base().await?;
-        let before = published_names(self.store()).await?;
+        self.catalog.require_key()?;
+        let base = self.catalog.latest_base().await?;
+        let before = published_names(&self.catalog.store).await?;
         // Opened anew: the stored bytes are verified, not cached ones.
         let runs = IndexRuns::default().published(&base).await?.unwrap_or_default();
-        let after: HashSet<String> = published_names(self.store()).await?.into_iter().collect();
-        let mut report = check(&base, self.key(), &runs).await?;
-        report.bytes = self.bytes_of(&runs).await?;
+        let after: HashSet<String> =
+            published_names(&self.catalog.store).await?.into_iter().collect();
+        let mut report = check(&base, &self.catalog.key, &runs).await?;
+        report.bytes = bytes_of(&self.catalog.store, &runs).await?;
         let readable: HashSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
         // Only runs that were published before and after the check must have been read: others were
         // published or removed meanwhile.
@@ -105,30 +107,6 @@ impl Table {
             }
         }
         Ok(report)
-    }
-
-    async fn describe_record_index(&self, base: &Arc<Dataset>) -> Result<RecordIndexReport> {
-        let runs = IndexRuns::default().published(base).await?.unwrap_or_default();
-        let index = RecordIndex::new(base, self.key(), &runs);
-        Ok(RecordIndexReport {
-            base_version: base.version().version,
-            runs: index.serving().count(),
-            stale_runs: runs.len() - index.serving().count(),
-            entries: index.serving().map(|run| run.run.entries).sum(),
-            bytes: self.bytes_of(&runs).await?,
-            fragments_covered: index.fragments(),
-            fragments_uncovered: base.fragments().len() - index.fragments(),
-            damage: Vec::new(),
-        })
-    }
-
-    async fn bytes_of(&self, runs: &[Arc<OpenRun>]) -> Result<u64> {
-        let mut bytes = 0;
-        for run in runs {
-            let files = self.store().list_tree(&paths::record_index_pages(&run.name)).await?;
-            bytes += files.iter().map(|file| file.bytes).sum::<u64>();
-        }
-        Ok(bytes)
     }
 
     /// Extends the record index, where the table has one, to the newest version of the base table:
@@ -143,20 +121,20 @@ impl Table {
     /// A storage error. Lookups read the keys of fragments that no run covers, and the next call
     /// continues.
     pub(super) async fn extend_record_index(&self, linked: &[LinkedFragment]) -> Result<()> {
-        if self.key().is_empty() {
+        if self.catalog.key.is_empty() {
             return Ok(());
         }
-        let base = self.latest_base().await?;
-        let open = self.sstables.base().index_runs();
+        let base = self.catalog.latest_base().await?;
+        let open = self.reader.sstables.base().index_runs();
         let Some(runs) = open.published(&base).await? else { return Ok(()) };
-        let store = self.writable_store(self.writer_defaults().fsync).await?;
-        let covered = RecordIndex::new(&base, self.key(), &runs);
+        let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
+        let covered = RecordIndex::new(&base, &self.catalog.key, &runs);
         let mut missing: Vec<Fragment> = indexable(&base, |fragment| !covers(&covered, fragment));
         for (sstable, fragment) in linked {
             let place = missing.iter().position(|it| is_same_file(it, fragment));
             let Some(place) = place.filter(|_| is_ours_to_link(sstable)) else { continue };
             let fragment = missing.swap_remove(place);
-            let Some(run) = link_file(&base, self.key(), sstable, &fragment).await? else {
+            let Some(run) = link_file(&base, &self.catalog.key, sstable, &fragment).await? else {
                 missing.push(fragment);
                 continue;
             };
@@ -165,14 +143,14 @@ impl Table {
             }
         }
         for part in groups(missing) {
-            let run = build(&base, self.key(), &part).await?;
+            let run = build(&base, &self.catalog.key, &part).await?;
             if !publish_beside_others(run, &store).await? {
                 return Ok(());
             }
         }
         self.merge_full_levels(&base, &store).await?;
         self.unpublish_stale_runs(&base, &store).await?;
-        self.sstables.base().forget();
+        self.reader.sstables.base().forget();
         Ok(())
     }
 
@@ -182,10 +160,10 @@ impl Table {
     /// A damaged input is rebuilt from its fragments, and the remaining merges are left to the next
     /// call.
     async fn merge_full_levels(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
-        let open = self.sstables.base().index_runs();
+        let open = self.reader.sstables.base().index_runs();
         loop {
             let Some(runs) = open.published(base).await? else { return Ok(()) };
-            let index = RecordIndex::new(base, self.key(), &runs);
+            let index = RecordIndex::new(base, &self.catalog.key, &runs);
             let serving: Vec<(&Arc<OpenRun>, u64)> =
                 index.live().filter(|(run, _)| is_known_to(base, run)).collect();
             let sizes: Vec<RunSize> = serving
@@ -197,7 +175,7 @@ impl Table {
             if inputs.is_empty() {
                 return Ok(());
             }
-            match merge(base, self.key(), &index, &inputs).await? {
+            match merge(base, &self.catalog.key, &index, &inputs).await? {
                 Merged::Run(run) => {
                     if !publish_beside_others(run, store).await? {
                         return Ok(());
@@ -207,7 +185,7 @@ impl Table {
                     // If the run is not published any more, it is not damaged: another program has
                     // merged it, and a collector has removed its pages.
                     if published_names(store).await?.contains(&run.name) {
-                        self.build_anew(base, store, &run, &why).await?;
+                        build_anew(&self.catalog, base, store, &run, &why).await?;
                     }
                     return Ok(());
                 }
@@ -217,65 +195,92 @@ impl Table {
         }
     }
 
-    async fn build_anew(
-        &self,
-        base: &Arc<Dataset>,
-        store: &Store,
-        damaged: &OpenRun,
-        why: &str,
-    ) -> Result<()> {
-        let (table, run) = (self.uri(), damaged.name.as_str());
-        tracing::warn!(table, run, why, "a damaged run of the record index is rebuilt");
-        let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
-        for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
-            let built = build(base, self.key(), &part).await?;
-            if !publish_beside_others(built, store).await? {
-                return Ok(());
-            }
-        }
-        unpublish(store, std::slice::from_ref(&damaged.name)).await
-    }
-
     /// Unpublishes runs that cover no fragment of the newest version. The last run stays: it marks
     /// that the table has a record index.
     async fn unpublish_stale_runs(&self, base: &Arc<Dataset>, store: &Store) -> Result<()> {
-        let open = self.sstables.base().index_runs();
+        let open = self.reader.sstables.base().index_runs();
         let Some(runs) = open.published(base).await? else { return Ok(()) };
-        let index = RecordIndex::new(base, self.key(), &runs);
+        let index = RecordIndex::new(base, &self.catalog.key, &runs);
         let serving: HashSet<&str> = index.serving().map(|run| run.name.as_str()).collect();
         let stale = runs.iter().filter(|run| !serving.contains(run.name.as_str()));
         let stale = stale.skip(usize::from(serving.is_empty()));
         let stale = stale.filter(|run| is_known_to(base, run)).map(|run| run.name.clone());
         unpublish(store, &stale.collect::<Vec<_>>()).await
     }
+}
 
-    /// Pages of runs that are not published any more.
-    pub(super) async fn record_index_garbage(
-        &self,
-        now: SystemTime,
-        grace: Duration,
-    ) -> Result<Vec<Garbage>> {
-        let folders = self.store().list_folders(paths::RECORD_INDEX).await?;
-        let published: HashSet<String> = published_names(self.store()).await?.into_iter().collect();
-        let mut garbage = Vec::new();
-        for name in folders {
-            if !paths::is_record_index_name(&name) || published.contains(&name) {
-                continue;
-            }
-            let path = paths::record_index_pages(&name);
-            let files = self.store().list_tree(&path).await?;
-            let Some(modified) = files.iter().map(|file| file.modified).max() else { continue };
-            if now.duration_since(modified).unwrap_or_default() >= grace.max(UNPUBLISHED_AGE) {
-                garbage.push(Garbage {
-                    kind: GarbageKind::RecordIndexRun,
-                    path,
-                    reason: "the record index does not publish the run of these pages".to_owned(),
-                    bytes: files.iter().map(|file| file.bytes).sum(),
-                });
-            }
-        }
-        Ok(garbage)
+async fn describe_record_index(
+    catalog: &Catalog,
+    base: &Arc<Dataset>,
+) -> Result<RecordIndexReport> {
+    let runs = IndexRuns::default().published(base).await?.unwrap_or_default();
+    let index = RecordIndex::new(base, &catalog.key, &runs);
+    Ok(RecordIndexReport {
+        base_version: base.version().version,
+        runs: index.serving().count(),
+        stale_runs: runs.len() - index.serving().count(),
+        entries: index.serving().map(|run| run.run.entries).sum(),
+        bytes: bytes_of(&catalog.store, &runs).await?,
+        fragments_covered: index.fragments(),
+        fragments_uncovered: base.fragments().len() - index.fragments(),
+        damage: Vec::new(),
+    })
+}
+
+async fn bytes_of(store: &Store, runs: &[Arc<OpenRun>]) -> Result<u64> {
+    let mut bytes = 0;
+    for run in runs {
+        let files = store.list_tree(&paths::record_index_pages(&run.name)).await?;
+        bytes += files.iter().map(|file| file.bytes).sum::<u64>();
     }
+    Ok(bytes)
+}
+
+async fn build_anew(
+    catalog: &Catalog,
+    base: &Arc<Dataset>,
+    store: &Store,
+    damaged: &OpenRun,
+    why: &str,
+) -> Result<()> {
+    let (table, run) = (catalog.uri(), damaged.name.as_str());
+    tracing::warn!(table, run, why, "a damaged run of the record index is rebuilt");
+    let of_run: HashSet<u64> = damaged.run.fragments.iter().map(|it| it.id).collect();
+    for part in groups(indexable(base, |fragment| of_run.contains(&fragment.id))) {
+        let built = build(base, &catalog.key, &part).await?;
+        if !publish_beside_others(built, store).await? {
+            return Ok(());
+        }
+    }
+    unpublish(store, std::slice::from_ref(&damaged.name)).await
+}
+
+/// Pages of runs that are not published any more.
+pub(super) async fn record_index_garbage(
+    store: &Store,
+    now: SystemTime,
+    grace: Duration,
+) -> Result<Vec<Garbage>> {
+    let folders = store.list_folders(paths::RECORD_INDEX).await?;
+    let published: HashSet<String> = published_names(store).await?.into_iter().collect();
+    let mut garbage = Vec::new();
+    for name in folders {
+        if !paths::is_record_index_name(&name) || published.contains(&name) {
+            continue;
+        }
+        let path = paths::record_index_pages(&name);
+        let files = store.list_tree(&path).await?;
+        let Some(modified) = files.iter().map(|file| file.modified).max() else { continue };
+        if now.duration_since(modified).unwrap_or_default() >= grace.max(UNPUBLISHED_AGE) {
+            garbage.push(Garbage {
+                kind: GarbageKind::RecordIndexRun,
+                path,
+                reason: "the record index does not publish the run of these pages".to_owned(),
+                bytes: files.iter().map(|file| file.bytes).sum(),
+            });
+        }
+    }
+    Ok(garbage)
 }
 
 /// Whether a run was built from `base` or from an older version. A run that another program built

@@ -6,7 +6,7 @@
 //!
 //! A relisted SSTable keeps its generation, so rows that were put later still hide its rows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
@@ -17,11 +17,13 @@ use lance_index::mem_wal::CompactedSsTable;
 use lancemem_core::format::{ShardManifest, SsTable, paths};
 use lancemem_core::types::{Error, ErrorKind, Generation, ManifestVersion, Result, ShardId};
 
+use super::garbage::read_manifest;
+use super::repair::{manifests_of, no_shard, verify_sstable};
 use crate::compaction::CompactionSettings;
 use crate::garbage::generation_of_folder;
 use crate::snapshot::{MissingRange, is_compacted};
 use crate::table::Table;
-use crate::table::catalog::ranges_text;
+use crate::table::catalog::{Catalog, progress_alone, ranges_text};
 
 /// Attempts to commit beside concurrent commits.
 const ATTEMPTS: usize = 50;
@@ -62,13 +64,13 @@ impl Table {
     pub async fn relist_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<RelistReport>> {
         let shard_ids = match shard_id {
             Some(shard_id) => vec![shard_id],
-            None => self.shard_ids().await?,
+            None => self.catalog.shard_ids().await?,
         };
         let mut reports = Vec::new();
         for id in shard_ids {
-            match self.manifest_of(id).await? {
+            match self.catalog.manifest_of(id).await? {
                 Some(manifest) => reports.extend(self.relist_shard(&manifest).await?),
-                None if shard_id.is_some() => return Err(self.no_shard(id)),
+                None if shard_id.is_some() => return Err(no_shard(&self.catalog, id)),
                 // Its first manifest is not written yet.
                 None => {}
             }
@@ -86,9 +88,13 @@ impl Table {
     /// newest missing one; damage of another shard; a storage error.
     #[boxed]
     pub async fn abandon_generations(&self, shard_id: ShardId, through: Generation) -> Result<u64> {
-        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| self.no_shard(shard_id))?;
-        let base = self.latest_base().await?;
-        let missing = self.missing_in(&manifest, &*self.compacted_at(&base).await?);
+        let manifest = self
+            .catalog
+            .manifest_of(shard_id)
+            .await?
+            .ok_or_else(|| no_shard(&self.catalog, shard_id))?;
+        let base = self.catalog.latest_base().await?;
+        let missing = self.catalog.missing_in(&manifest, &*self.catalog.compacted_at(&base).await?);
         let newest = missing.last().map(|range| range.last);
         if newest != Some(through) {
             let uri = self.uri();
@@ -107,82 +113,40 @@ impl Table {
             // These SSTables would count as contained too, so they are compacted first. The
             // compaction uses another handle: reads through this one still refuse the shard until
             // the commit.
-            let own = Self::open_at(self.location.clone()).await?;
-            let _ = own.excused.set(shard_id);
+            let own = Self::open_at(self.catalog.location.clone()).await?;
+            own.catalog.excuse(shard_id);
             own.compact_with(&CompactionSettings::default()).boxed().await?;
-            let base = self.latest_base().await?;
-            let progress = self.compacted_at(&base).await?.get(&shard_id).copied();
+            let base = self.catalog.latest_base().await?;
+            let progress = self.catalog.compacted_at(&base).await?.get(&shard_id).copied();
             if is_compacted(progress, through) {
                 return Ok(base.version().version);
             }
         }
-        let give_up =
-            |base: Arc<Dataset>| async move { self.given_up(&base, shard_id, through).await };
-        self.commit_on_newest(ATTEMPTS, give_up).await
-    }
-
-    /// The operation after which a base version counts as containing the shard's generations up to
-    /// `through`.
-    async fn given_up(
-        &self,
-        base: &Dataset,
-        shard_id: ShardId,
-        through: Generation,
-    ) -> Result<Operation> {
-        let compacted = self.compacted_at(base).await?;
-        let progress = compacted.get(&shard_id).copied();
-        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| self.no_shard(shard_id))?;
-        let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
-        let is_in_the_way = |it| it <= through && !is_compacted(progress, it);
-        if is_compacted(progress, through) || listed.any(is_in_the_way) {
-            let action = format!("abandoning generation {through} of shard {shard_id}");
-            return Err(Error::storage(
-                action,
-                "another process changed the shard or the base table meanwhile; call again",
-            ));
-        }
-        Ok(progress_alone(vec![CompactedSsTable::new(shard_id, through.get())]))
-    }
-
-    /// Records the progress of older shards in a new index: the base table contains all that they
-    /// flushed and do not list, because only shards without rows are retired.
-    ///
-    /// # Errors
-    /// A storage error. The progress of the shards is then recorded by their first compaction.
-    #[boxed]
-    pub(in crate::table) async fn record_emptied(&self) -> Result<()> {
-        let manifests = self.manifests().await?;
-        let manifests = &manifests;
-        let base = self.latest_base().await?;
-        if emptied(manifests, &*self.compacted_at(&base).await?).is_empty() {
-            return Ok(());
-        }
-        let record = |base: Arc<Dataset>| async move {
-            let compacted = self.compacted_at(&base).await?;
-            Ok::<_, Error>(progress_alone(emptied(manifests, &compacted)))
+        let give_up = |base: Arc<Dataset>| async move {
+            given_up(&self.catalog, &base, shard_id, through).await
         };
-        self.commit_on_newest(ATTEMPTS, record).await.map(|_| ())
+        self.catalog.commit_on_newest(ATTEMPTS, give_up).await
     }
 
     async fn relist_shard(&self, manifest: &Arc<ShardManifest>) -> Result<Option<RelistReport>> {
         let shard_id = manifest.shard_id;
-        let base = self.latest_base().await?;
-        let compacted = self.compacted_at(&base).await?;
-        let missing = self.missing_in(manifest, &compacted);
+        let base = self.catalog.latest_base().await?;
+        let compacted = self.catalog.compacted_at(&base).await?;
+        let missing = self.catalog.missing_in(manifest, &compacted);
         if missing.is_empty() {
             return Ok(None);
         }
-        self.check_sharding(manifest)?;
+        self.catalog.check_sharding(manifest)?;
         let ShardFindings { whole, refused } = self.find(&base, manifest, &missing).await?;
         if !whole.is_empty() {
-            self.list_again(shard_id, &whole).await?;
+            list_again(&self.catalog, shard_id, &whole).await?;
         }
         let relisted = whole.iter().map(|sstable| sstable.generation).collect();
         // The generations that are missing and for which no folder was found.
         let mut found = ShardManifest::clone(manifest);
         let unlisted = refused.keys().map(|generation| unmeasured(*generation, String::new()));
         found.sstables.extend(whole.into_iter().chain(unlisted));
-        let gone = self.missing_in(&found, &compacted).into_iter();
+        let gone = self.catalog.missing_in(&found, &compacted).into_iter();
         let mut reasons: Vec<(Generation, String)> = gone
             .map(|range| (range.first, format!("{range}: no SSTable folder is left")))
             .collect();
@@ -193,26 +157,6 @@ impl Table {
         Ok(Some(RelistReport { shard_id, relisted, missing }))
     }
 
-    /// Writes a manifest version that lists `whole`, without a claim of the shard.
-    async fn list_again(&self, shard_id: ShardId, whole: &[SsTable]) -> Result<()> {
-        // With syncs, whatever the settings of the table: a listed SSTable must be on disk.
-        let store = self.writable_store(true).await?;
-        let manifests = self.manifests_of(store, shard_id).await?;
-        let change = |manifest: &mut ShardManifest| {
-            for sstable in whole {
-                let listed = &manifest.sstables;
-                let is_listed = listed.iter().any(|it| it.generation == sstable.generation);
-                if !is_listed && sstable.generation < manifest.current_generation {
-                    manifest.sstables.push(sstable.clone());
-                }
-            }
-            manifest.sstables.sort_by_key(|listed| listed.generation);
-        };
-        manifests.update_beside_owner(change).await?;
-        tracing::info!(table = self.uri(), %shard_id, sstables = whole.len(), "listed again");
-        Ok(())
-    }
-
     /// Looks for the SSTables of the missing generations, and verifies their files.
     async fn find(
         &self,
@@ -221,7 +165,7 @@ impl Table {
         missing: &[MissingRange],
     ) -> Result<ShardFindings> {
         let shard_id = manifest.shard_id;
-        let folders = self.store().list_folders(&paths::shard(shard_id)).await?;
+        let folders = self.catalog.store.list_folders(&paths::shard(shard_id)).await?;
         let folders: HashSet<String> = folders.into_iter().collect();
         let mut by_name: BTreeMap<Generation, Vec<String>> = BTreeMap::new();
         for name in folders.iter().filter(|name| !manifest.lists(name)) {
@@ -230,7 +174,7 @@ impl Table {
                 by_name.entry(generation).or_default().push(name.clone());
             }
         }
-        let recorded = self.recorded_sstables(manifest, missing).await?;
+        let recorded = recorded_sstables(&self.catalog, manifest, missing).await?;
         let generations: BTreeSet<Generation> =
             recorded.keys().chain(by_name.keys()).copied().collect();
         let mut found = ShardFindings::default();
@@ -260,43 +204,6 @@ impl Table {
         Ok(found)
     }
 
-    /// The SSTables that earlier manifest versions list for missing generations.
-    async fn recorded_sstables(
-        &self,
-        manifest: &ShardManifest,
-        missing: &[MissingRange],
-    ) -> Result<BTreeMap<Generation, SsTable>> {
-        let shard_id = manifest.shard_id;
-        let files = self.store().list_files(&paths::manifests(shard_id)).await?;
-        let mut versions: Vec<ManifestVersion> =
-            files.iter().filter_map(|name| paths::parse_manifest(name)).collect();
-        versions.retain(|version| *version < manifest.version);
-        versions.sort_unstable_by(|one, other| other.cmp(one));
-        let mut recorded = BTreeMap::new();
-        for version in versions {
-            let earlier = match self.read_manifest(shard_id, version).await {
-                Ok(Some(earlier)) => earlier,
-                Ok(None) => continue,
-                // A damaged version is skipped; another version may list the SSTable.
-                Err(error) if error.kind() == ErrorKind::Corruption => continue,
-                Err(error) => return Err(error),
-            };
-            // Lookups would read another shard for rows of another sharding.
-            let is_other = match (&earlier.sharding, &manifest.sharding) {
-                (Some(there), Some(own)) => there != own,
-                _ => false,
-            };
-            if is_other || earlier.shard_id != shard_id {
-                continue;
-            }
-            let listed = earlier.sstables.into_iter();
-            for sstable in listed.filter(|it| is_in(missing, it.generation)) {
-                recorded.entry(sstable.generation).or_insert(sstable);
-            }
-        }
-        Ok(recorded)
-    }
-
     /// The SSTable with its number of rows, where its files are undamaged and its columns can be
     /// reconciled to the table's; else the reason why not.
     async fn verified(
@@ -305,11 +212,11 @@ impl Table {
         shard_id: ShardId,
         sstable: SsTable,
     ) -> Result<std::result::Result<SsTable, String>> {
-        let report = self.verify_sstable(shard_id, &sstable).await?;
+        let report = verify_sstable(&self.catalog, shard_id, &sstable).await?;
         if !report.damage.is_empty() {
             return Ok(Err(format!("{}: {}", sstable.path, report.damage.join(", "))));
         }
-        let opened = match self.sstables.open(base, shard_id, &sstable).await {
+        let opened = match self.reader.sstables.open(base, shard_id, &sstable).await {
             Err(error) if error.kind() == ErrorKind::Retry => return Err(error),
             Err(error) => return Ok(Err(error.to_string())),
             Ok(opened) => opened,
@@ -322,35 +229,85 @@ impl Table {
     }
 }
 
-/// A commit that changes only the progress of shards in the MemWAL index.
-fn progress_alone(compacted_sstables: Vec<CompactedSsTable>) -> Operation {
-    Operation::Update {
-        removed_fragment_ids: Vec::new(),
-        updated_fragments: Vec::new(),
-        new_fragments: Vec::new(),
-        fields_modified: Vec::new(),
-        compacted_sstables,
-        fields_for_preserving_frag_bitmap: Vec::new(),
-        update_mode: None,
-        inserted_rows_filter: None,
-        updated_fragment_offsets: None,
+/// The operation after which a base version counts as containing the shard's generations up to
+/// `through`.
+async fn given_up(
+    catalog: &Catalog,
+    base: &Dataset,
+    shard_id: ShardId,
+    through: Generation,
+) -> Result<Operation> {
+    let compacted = catalog.compacted_at(base).await?;
+    let progress = compacted.get(&shard_id).copied();
+    let manifest =
+        catalog.manifest_of(shard_id).await?.ok_or_else(|| no_shard(catalog, shard_id))?;
+    let mut listed = manifest.sstables.iter().map(|sstable| sstable.generation);
+    let is_in_the_way = |it| it <= through && !is_compacted(progress, it);
+    if is_compacted(progress, through) || listed.any(is_in_the_way) {
+        let action = format!("abandoning generation {through} of shard {shard_id}");
+        return Err(Error::storage(
+            action,
+            "another process changed the shard or the base table meanwhile; call again",
+        ));
     }
+    Ok(progress_alone(vec![CompactedSsTable::new(shard_id, through.get())]))
 }
 
-/// For each shard the newest generation that was flushed and is below all listed ones, where that
-/// is more than its progress in `compacted`.
-fn emptied(
-    manifests: &[Arc<ShardManifest>],
-    compacted: &HashMap<ShardId, Generation>,
-) -> Vec<CompactedSsTable> {
-    let emptied = manifests.iter().filter_map(|manifest| {
-        let oldest = manifest.sstables.iter().map(|sstable| sstable.generation).min();
-        let through = oldest.unwrap_or(manifest.current_generation).get().saturating_sub(1);
-        let progress = compacted.get(&manifest.shard_id).copied().unwrap_or_default();
-        let is_more = through > progress.get();
-        is_more.then(|| CompactedSsTable::new(manifest.shard_id, through))
-    });
-    emptied.collect()
+/// Writes a manifest version that lists `whole`, without a claim of the shard.
+async fn list_again(catalog: &Catalog, shard_id: ShardId, whole: &[SsTable]) -> Result<()> {
+    // With syncs, whatever the settings of the table: a listed SSTable must be on disk.
+    let store = catalog.writable_store(true).await?;
+    let manifests = manifests_of(catalog, store, shard_id).await?;
+    let change = |manifest: &mut ShardManifest| {
+        for sstable in whole {
+            let listed = &manifest.sstables;
+            let is_listed = listed.iter().any(|it| it.generation == sstable.generation);
+            if !is_listed && sstable.generation < manifest.current_generation {
+                manifest.sstables.push(sstable.clone());
+            }
+        }
+        manifest.sstables.sort_by_key(|listed| listed.generation);
+    };
+    manifests.update_beside_owner(change).await?;
+    tracing::info!(table = catalog.uri(), %shard_id, sstables = whole.len(), "listed again");
+    Ok(())
+}
+
+/// The SSTables that earlier manifest versions list for missing generations.
+async fn recorded_sstables(
+    catalog: &Catalog,
+    manifest: &ShardManifest,
+    missing: &[MissingRange],
+) -> Result<BTreeMap<Generation, SsTable>> {
+    let shard_id = manifest.shard_id;
+    let files = catalog.store.list_files(&paths::manifests(shard_id)).await?;
+    let mut versions: Vec<ManifestVersion> =
+        files.iter().filter_map(|name| paths::parse_manifest(name)).collect();
+    versions.retain(|version| *version < manifest.version);
+    versions.sort_unstable_by(|one, other| other.cmp(one));
+    let mut recorded = BTreeMap::new();
+    for version in versions {
+        let earlier = match read_manifest(catalog, shard_id, version).await {
+            Ok(Some(earlier)) => earlier,
+            Ok(None) => continue,
+            // A damaged version is skipped; another version may list the SSTable.
+            Err(error) if error.kind() == ErrorKind::Corruption => continue,
+            Err(error) => return Err(error),
+        };
+        // Lookups would read another shard for rows of another sharding.
+        let is_other = match (&earlier.sharding, &manifest.sharding) {
+            (Some(there), Some(own)) => there != own,
+            _ => false,
+        };
+        if is_other || earlier.shard_id != shard_id {
+            continue;
+        }
+        let listed = earlier.sstables.into_iter();
+        for sstable in listed.filter(|it| is_in(missing, it.generation)) {
+            recorded.entry(sstable.generation).or_insert(sstable);
+        }
+    }
+    Ok(recorded)
 }
 
 fn is_in(missing: &[MissingRange], generation: Generation) -> bool {

@@ -20,7 +20,7 @@ use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
 use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
 use crate::table::Table;
-use crate::table::catalog::Shard;
+use crate::table::catalog::{Catalog, Shard, missing_text};
 
 /// The result of verifying the files of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Table {
         &'a self,
         work: impl Future<Output = Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
-        let base = self.base.known().dataset;
+        let base = self.catalog.base.known().dataset;
         async move { naming_damage(&base, work).await }.boxed()
     }
 
@@ -63,15 +63,15 @@ impl Table {
     /// generations are missing.
     #[boxed]
     pub async fn verify_wal(&self, shard_id: ShardId) -> Result<WalReport> {
-        let manifests = self.manifests_of(self.store.clone(), shard_id).await?;
-        let report = verify_wal(&self.store, &manifests).await?;
+        let manifests = manifests_of(&self.catalog, self.catalog.store.clone(), shard_id).await?;
+        let report = verify_wal(&self.catalog.store, &manifests).await?;
         // A base table that cannot be read does not fail the check of a log.
         if report.first_damage().is_none()
-            && let Ok(base) = self.latest_base().await
+            && let Ok(base) = self.catalog.latest_base().await
         {
             let manifest = manifests.existing().await?;
-            self.refuse_older(&base, &manifest).await?;
-            self.check_complete(&base, &manifest).await?;
+            self.catalog.refuse_older(&base, &manifest).await?;
+            self.catalog.check_complete(&base, &manifest).await?;
         }
         Ok(report)
     }
@@ -87,10 +87,10 @@ impl Table {
     pub async fn truncate_wal(&self, shard_id: ShardId, from: WalPosition) -> Result<WalReport> {
         // With syncs, whatever the settings of the table: a copy must be on disk before its entry
         // is replaced.
-        let store = self.writable_store(true).await?;
-        let manifests = Arc::new(self.manifests_of(store.clone(), shard_id).await?);
+        let store = self.catalog.writable_store(true).await?;
+        let manifests = Arc::new(manifests_of(&self.catalog, store.clone(), shard_id).await?);
         let report = truncate_wal(&store, &manifests, from).await;
-        self.tails.forget(shard_id);
+        self.reader.tails.forget(shard_id);
         report
     }
 
@@ -104,89 +104,113 @@ impl Table {
     /// shard.
     #[boxed]
     pub async fn verify_sstables(&self, shard_id: Option<ShardId>) -> Result<Vec<SsTableReport>> {
-        let mut shards = self.shards().await?;
+        let mut shards = self.catalog.shards().await?;
         if let Some(wanted) = shard_id {
             shards.retain(|shard| shard.shard_id == wanted);
             if shards.is_empty() {
-                return Err(self.no_shard(wanted));
+                return Err(no_shard(&self.catalog, wanted));
             }
         }
-        let mut reports = self.check_listed(&shards).await?;
-        reports.extend(self.missing_reports(&shards).await?);
+        let mut reports = check_listed(&self.catalog, &shards).await?;
+        reports.extend(missing_reports(&self.catalog, &shards).await?);
         Ok(reports)
     }
+}
 
-    async fn check_listed(&self, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
-        let mut reports = Vec::new();
-        for shard in shards {
-            for sstable in &shard.sstables {
-                let report = self.verify_sstable(shard.shard_id, sstable).await?;
-                // A compaction may have moved the SSTable meanwhile, and a collector removed it.
-                // That is no damage.
-                if report.damage.is_empty() || self.lists(shard.shard_id, sstable).await? {
-                    reports.push(report);
-                }
+async fn check_listed(catalog: &Catalog, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
+    let mut reports = Vec::new();
+    for shard in shards {
+        for sstable in &shard.sstables {
+            let report = verify_sstable(catalog, shard.shard_id, sstable).await?;
+            // A compaction may have moved the SSTable meanwhile, and a collector removed it.
+            // That is no damage.
+            if report.damage.is_empty() || lists(catalog, shard.shard_id, sstable).await? {
+                reports.push(report);
             }
         }
-        Ok(reports)
     }
+    Ok(reports)
+}
 
-    /// Whether the shard still lists an SSTable, and no compaction has moved it.
-    async fn lists(&self, shard_id: ShardId, sstable: &SsTable) -> Result<bool> {
-        let shards = self.shards().await?;
-        let mut of_shard = shards.iter().filter(|shard| shard.shard_id == shard_id);
-        Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == sstable.path)))
-    }
+/// Whether the shard still lists an SSTable, and no compaction has moved it.
+async fn lists(catalog: &Catalog, shard_id: ShardId, sstable: &SsTable) -> Result<bool> {
+    let shards = catalog.shards().await?;
+    let mut of_shard = shards.iter().filter(|shard| shard.shard_id == shard_id);
+    Ok(of_shard.any(|shard| shard.sstables.iter().any(|listed| listed.path == sstable.path)))
+}
 
-    pub(super) async fn verify_sstable(
-        &self,
-        shard_id: ShardId,
-        sstable: &SsTable,
-    ) -> Result<SsTableReport> {
-        let name = format!("SSTable {} of shard {shard_id}", sstable.path);
-        let base = self.base.known().dataset;
-        let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
-        let compared = match open_sstable(&context, &sstable.path).await.in_sstable(&name) {
-            Ok(dataset) => {
-                let dataset = Arc::new(dataset);
-                // Registered as a reader, so that no collector of this process removes the files.
-                remember(&dataset);
-                compare(&dataset, SsTableFiles::All).await.context(&name)
-            }
-            Err(error) => Err(error),
-        };
-        let (compared, damage) = match compared {
-            Ok(compared) => {
-                let damaged = &compared.damaged;
-                let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
-                (compared, damage)
-            }
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                (Compared::default(), vec![error.to_string()])
-            }
-            Err(error) => return Err(error),
-        };
-        let Compared { files, bytes, unchecked, .. } = compared;
-        let (generation, path) = (sstable.generation, sstable.path.clone());
-        Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })
-    }
-
-    pub(super) fn no_shard(&self, shard_id: ShardId) -> Error {
-        Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
-    }
-
-    pub(super) async fn manifests_of(
-        &self,
-        store: Store,
-        shard_id: ShardId,
-    ) -> Result<ManifestStore> {
-        let scan_batch = self.defaults.manifest_scan_batch_size;
-        let manifests = ManifestStore::new(store, shard_id, scan_batch);
-        if manifests.latest().await?.is_none() {
-            return Err(self.no_shard(shard_id));
+pub(super) async fn verify_sstable(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    sstable: &SsTable,
+) -> Result<SsTableReport> {
+    let name = format!("SSTable {} of shard {shard_id}", sstable.path);
+    let base = catalog.base.known().dataset;
+    let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
+    let compared = match open_sstable(&context, &sstable.path).await.in_sstable(&name) {
+        Ok(dataset) => {
+            let dataset = Arc::new(dataset);
+            // Registered as a reader, so that no collector of this process removes the files.
+            remember(&dataset);
+            compare(&dataset, SsTableFiles::All).await.context(&name)
         }
-        Ok(manifests)
+        Err(error) => Err(error),
+    };
+    let (compared, damage) = match compared {
+        Ok(compared) => {
+            let damaged = &compared.damaged;
+            let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
+            (compared, damage)
+        }
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            (Compared::default(), vec![error.to_string()])
+        }
+        Err(error) => return Err(error),
+    };
+    let Compared { files, bytes, unchecked, .. } = compared;
+    let (generation, path) = (sstable.generation, sstable.path.clone());
+    Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })
+}
+
+pub(super) fn no_shard(catalog: &Catalog, shard_id: ShardId) -> Error {
+    Error::input(format!("shard {shard_id} does not exist in table {}", catalog.uri()))
+}
+
+pub(super) async fn manifests_of(
+    catalog: &Catalog,
+    store: Store,
+    shard_id: ShardId,
+) -> Result<ManifestStore> {
+    let scan_batch = catalog.defaults.manifest_scan_batch_size;
+    let manifests = ManifestStore::new(store, shard_id, scan_batch);
+    if manifests.latest().await?.is_none() {
+        return Err(no_shard(catalog, shard_id));
     }
+    Ok(manifests)
+}
+
+/// A report for each range of missing generations of `shards`.
+async fn missing_reports(catalog: &Catalog, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
+    let mut reports = Vec::new();
+    for shard in shards {
+        let shard_id = shard.shard_id;
+        let Some(manifest) = catalog.manifest_of(shard_id).await? else { continue };
+        let base = catalog.latest_base().await?;
+        let compacted = catalog.compacted_at(&base).await?;
+        let (version, progress) = (base.version().version, compacted.get(&shard_id).copied());
+        for range in catalog.missing_in(&manifest, &compacted) {
+            reports.push(SsTableReport {
+                shard_id,
+                generation: range.first,
+                path: String::new(),
+                files: 0,
+                bytes: 0,
+                unchecked: Vec::new(),
+                damage: vec![missing_text(&[range], &manifest, version, progress)],
+            });
+        }
+    }
+    Ok(reports)
 }
 
 #[cfg(test)]
@@ -220,7 +244,7 @@ mod tests {
         let sstable = folder.path().join("_mem_wal").join(shard_id.to_string());
         let sstable = sstable.join(&listed[0].sstables[0].path);
         fs::rename(sstable.join("bloom_filter.bin"), sstable.join("elsewhere")).unwrap();
-        let [report] = &table.check_listed(&listed).await.unwrap()[..] else {
+        let [report] = &check_listed(&table.catalog, &listed).await.unwrap()[..] else {
             panic!("one SSTable")
         };
         assert_eq!(report.damage, ["bloom_filter.bin: missing"]);
@@ -228,6 +252,6 @@ mod tests {
 
         table.compact().await.unwrap();
         fs::remove_dir_all(sstable).unwrap();
-        assert_eq!(table.check_listed(&listed).await.unwrap(), []);
+        assert_eq!(check_listed(&table.catalog, &listed).await.unwrap(), []);
     }
 }

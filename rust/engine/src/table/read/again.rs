@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use lancemem_core::types::{ErrorKind, Result};
 
+use super::Reader;
 use crate::damage::naming_damage;
 use crate::snapshot::Snapshot;
-use crate::table::Table;
 
 /// Attempts of a read whose files another program keeps cleaning up.
 const ATTEMPTS: u32 = 4;
 
-impl Table {
+impl Reader {
     /// Runs `read` on the snapshot that `pin` takes. If the read finds damage and its base version
     /// is no longer the newest, another program may have cleaned that version up: both calls are
     /// repeated. If it is the newest, the damage is returned.
@@ -43,11 +43,11 @@ impl Table {
             if error.kind() != ErrorKind::Corruption || attempt == ATTEMPTS {
                 return Err(error);
             }
-            let newest = self.latest_base().await?.version().version;
+            let newest = self.catalog.latest_base().await?.version().version;
             if newest == version {
                 return Err(error);
             }
-            tracing::info!(table = self.uri(), version, newest, %error, "a read is repeated");
+            tracing::info!(table = self.catalog.uri(), version, newest, %error, "a read is repeated");
             attempt += 1;
         }
     }

@@ -1,6 +1,7 @@
 //! Taking a snapshot: manifests first, then WAL tails, then the base version.
 //!
-//! Owns: the order that makes the parts one snapshot, and the cache of WAL tails.
+//! Owns: the order that makes the parts one snapshot, the cache of WAL tails, and updating the
+//! snapshot of a job with SSTables that were listed again beside the job.
 //! Does not own: the plan over the snapshot.
 //!
 //! Why the order is safe: a manifest that was read before the base version lists every SSTable that
@@ -27,11 +28,12 @@ use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition};
 use lancemem_core::wal::WalTail;
 use parking_lot::Mutex;
 
-use crate::schema::{BaseVersion, TableSchema, replaced};
+use super::Reader;
+use super::live_job::LiveJob;
+use crate::schema::{BaseVersion, TableSchema};
 use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
-use crate::table::catalog::{sharding_of, table_id_of, uncompacted};
-use crate::table::write::LiveJob;
-use crate::table::{Compacted, Table, compacted_in, index_of};
+use crate::table::Table;
+use crate::table::catalog::uncompacted;
 
 /// The WAL tails that this handle has read, one for each shard. A repeated read of a shard fetches
 /// new entries only.
@@ -114,10 +116,12 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<Arc<Snapshot>> {
-        self.snapshot_for(consistency, jobs, Purpose::Scan).await
+        self.reader.snapshot_for(consistency, jobs, Purpose::Scan).await
     }
+}
 
-    /// As [`Self::snapshot`], for a purpose.
+impl Reader {
+    /// As [`Table::snapshot`], for a purpose.
     pub(super) async fn snapshot_for(
         &self,
         consistency: Consistency,
@@ -136,7 +140,7 @@ impl Table {
         sources: Sources,
     ) -> Result<Arc<Snapshot>> {
         let jobs: &[Arc<dyn LiveJob>] = if consistency == Consistency::Live { jobs } else { &[] };
-        let mut columns = self.base.known().schema;
+        let mut columns = self.catalog.base.known().schema;
         let _ahead = self.read_ahead();
         let (parts, latest) = loop {
             let reading = Reading { consistency, jobs, rows: &columns.rows, purpose };
@@ -148,9 +152,9 @@ impl Table {
                     continue;
                 }
             };
-            let mut latest = self.latest().await?;
+            let mut latest = self.catalog.latest().await?;
             if self.follow_relisted(&latest.dataset, &mut parts).await? {
-                latest = self.latest().await?;
+                latest = self.catalog.latest().await?;
             }
             let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
             if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
@@ -173,7 +177,7 @@ impl Table {
         error: Error,
         known: &Arc<TableSchema>,
     ) -> Result<Arc<TableSchema>> {
-        match self.latest().await {
+        match self.catalog.latest().await {
             Err(refused @ Error::InvalidInput(_)) => Err(refused),
             Ok(latest)
                 if matches!(error, Error::InvalidInput(_))
@@ -185,19 +189,45 @@ impl Table {
         }
     }
 
+    /// Updates the snapshots of running jobs where a generation is missing: it may have been listed
+    /// again, and a job reads the manifest only at its next flush. True if a snapshot was updated;
+    /// then the base version must be read again.
+    async fn follow_relisted(&self, base: &Dataset, parts: &mut [ShardParts]) -> Result<bool> {
+        if parts.iter().all(|part| part.log != LogPart::Job) {
+            return Ok(false);
+        }
+        let compacted = self.catalog.compacted_at(base).await?;
+        let mut has_followed = false;
+        for part in parts.iter_mut().filter(|part| part.log == LogPart::Job) {
+            if self.catalog.missing_in(&part.manifest, &compacted).is_empty() {
+                continue;
+            }
+            let Some(newest) = self.catalog.manifest_of(part.manifest.shard_id).await? else {
+                continue;
+            };
+            // Rows that the job has flushed since are in the MemTables of its snapshot.
+            let current = part.manifest.current_generation;
+            let below = newest.sstables.iter().filter(|sstable| sstable.generation < current);
+            let sstables = below.cloned().collect();
+            part.manifest = Arc::new(ShardManifest { sstables, ..(*part.manifest).clone() });
+            has_followed = true;
+        }
+        Ok(has_followed)
+    }
+
     /// In the first read from a remote store, starts to prefetch what a scan needs of the known
     /// base version, which is usually the newest. The prefetch overlaps with reading the shards.
     fn read_ahead(&self) -> Option<SpawnedTask<()>> {
         if !self.is_first_far_read() {
             return None;
         }
-        let (base, key) = (self.base.known().dataset, self.key.clone());
+        let (base, key) = (self.catalog.base.known().dataset, self.catalog.key.clone());
         Some(SpawnedTask::spawn(async move { read_ahead(&base, &key).await }))
     }
 
     /// Whether this is the first read of a table in a remote store.
     pub(super) fn is_first_far_read(&self) -> bool {
-        !self.location.is_local() && self.tails.shards().is_empty()
+        !self.catalog.location.is_local() && self.tails.shards().is_empty()
     }
 
     /// The snapshot of these parts over a version of the base table.
@@ -208,13 +238,13 @@ impl Table {
         sources: Sources,
     ) -> Result<Arc<Snapshot>> {
         let (base, columns) = (base.dataset, base.schema);
-        let foreign = self.foreign_among(parts.iter().map(|part| &*part.manifest));
+        let foreign = self.catalog.foreign_among(parts.iter().map(|part| &*part.manifest));
         match sources {
             Sources::All => {}
             Sources::Own => parts.retain(|part| !foreign.contains(&part.manifest.shard_id)),
             Sources::Shard(shard_id) => parts.retain(|part| part.manifest.shard_id == shard_id),
         }
-        let compacted = self.compacted_at(&base).await?;
+        let compacted = self.catalog.compacted_at(&base).await?;
         let shards = parts.into_iter().map(|part| self.open_shard(&base, &compacted, part));
         let shards = try_join_all(shards).await?;
         let base_cache = self.sstables.base().clone();
@@ -222,8 +252,8 @@ impl Table {
             base,
             schema: columns.columns.clone(),
             columns,
-            key: self.key.clone(),
-            sharding: self.sharding.clone(),
+            key: self.catalog.key.clone(),
+            sharding: self.catalog.sharding.clone(),
             shards,
             base_cache,
         };
@@ -239,7 +269,7 @@ impl Table {
         let read = |shard_id: ShardId| self.shard_parts(shard_id, reading);
         let known = self.known_shards().await;
         let of_known = try_join_all(known.iter().map(|shard_id| read(*shard_id)));
-        let (listed, of_known) = try_join(self.shard_ids(), of_known).await?;
+        let (listed, of_known) = try_join(self.catalog.shard_ids(), of_known).await?;
         let others = listed.iter().filter(|shard_id| !known.contains(shard_id));
         let of_others = try_join_all(others.map(|shard_id| read(*shard_id))).await?;
         let mut parts: Vec<ShardParts> = of_known.into_iter().chain(of_others).flatten().collect();
@@ -250,8 +280,8 @@ impl Table {
             return Ok(parts);
         };
         // A job of another table fails here, with an error that names that table.
-        unknown.snapshot(self).await?;
-        let (shard_id, uri) = (unknown.shard_id(), self.uri());
+        unknown.snapshot(&self.catalog).await?;
+        let (shard_id, uri) = (unknown.shard_id(), self.catalog.uri());
         Err(Error::input(format!("the job's shard {shard_id} does not exist in table {uri}")))
     }
 
@@ -262,32 +292,9 @@ impl Table {
         if !known.is_empty() {
             return known;
         }
-        let base = self.base.known().dataset;
-        let compacted = self.compacted_at(&base).await;
+        let base = self.catalog.base.known().dataset;
+        let compacted = self.catalog.compacted_at(&base).await;
         compacted.map(|compacted| compacted.keys().copied().collect()).unwrap_or_default()
-    }
-
-    /// Newest compacted generation of each shard at a base version; cached for the last version.
-    ///
-    /// # Errors
-    /// An input error where the table has another index than this handle, perhaps with another
-    /// sharding; a storage error.
-    pub(in crate::table) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
-        let version = base.version().version;
-        let known = self.compacted.lock().clone();
-        if let Some((_, compacted)) = known.filter(|(known, _)| *known == version) {
-            return Ok(compacted);
-        }
-        let details = index_of(base).await?;
-        let (_, sharding) = sharding_of(base, &details)?;
-        let is_same = table_id_of(&details)? == self.table_id
-            && sharding.map(|(_, record)| record) == self.sharding_record;
-        if !is_same {
-            return Err(replaced(self.uri()));
-        }
-        let compacted = Arc::new(compacted_in(&details));
-        *self.compacted.lock() = Some((version, compacted.clone()));
-        Ok(compacted)
     }
 
     /// Opens the SSTables that the base version lacks. Refuses rows of another sharding: a key
@@ -310,9 +317,9 @@ impl Table {
         let memtables: Vec<_> =
             memtables.filter(|rows| rows.rows() > 0 && is_above(rows)).collect();
         if !listed.is_empty() || !memtables.is_empty() {
-            self.check_sharding(&part.manifest)?;
+            self.catalog.check_sharding(&part.manifest)?;
         }
-        self.refuse_missing(&part.manifest, compacted, base.version().version)?;
+        self.catalog.refuse_missing(&part.manifest, compacted, base.version().version)?;
         let opened = listed.iter().map(|sstable| self.sstables.open(base, shard_id, sstable));
         let sstables = try_join_all(opened).await?;
         if let Some(opening) = part.opening {
@@ -322,7 +329,7 @@ impl Table {
         }
         self.sstables.retain(shard_id, &part.manifest.sstables);
         let manifest_version = part.manifest.version;
-        let (bucket, log) = (self.ordinal_of(&part.manifest), part.log);
+        let (bucket, log) = (self.catalog.ordinal_of(&part.manifest), part.log);
         Ok(SnapshotShard { shard_id, bucket, manifest_version, sstables, memtables, log })
     }
 
@@ -333,11 +340,11 @@ impl Table {
         manifest: &ShardManifest,
         purpose: Purpose,
     ) -> Option<SpawnedTask<()>> {
-        let base = self.base.known().dataset;
-        let compacted = self.compacted_at(&base).await.ok()?;
+        let base = self.catalog.base.known().dataset;
+        let compacted = self.catalog.compacted_at(&base).await.ok()?;
         let listed = uncompacted(manifest, &compacted);
         let (sstables, shard_id) = (self.sstables.clone(), manifest.shard_id);
-        let key = self.key.clone();
+        let key = self.catalog.key.clone();
         let open = async move {
             let is_lookup = purpose == Purpose::Lookup;
             sstables.open_ahead(&base, shard_id, &listed, &key, is_lookup).await;
@@ -351,7 +358,7 @@ impl Table {
         reading: Reading<'_>,
     ) -> Result<Option<ShardParts>> {
         if let Some(job) = reading.jobs.iter().find(|job| job.shard_id() == shard_id) {
-            let snapshot = job.snapshot(self).await?;
+            let snapshot = job.snapshot(&self.catalog).await?;
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,
@@ -390,7 +397,7 @@ impl Table {
         // Rows that were reconciled to other columns may lack values of these.
         tail.place.take_if(|place| !Arc::ptr_eq(&place.rows, rows));
         let TailProgress { wal, replay, .. } = tail.place.get_or_insert_with(|| {
-            let wal = WalTail::new(self.store.clone(), shard_id, WalPosition(0));
+            let wal = WalTail::new(self.catalog.store.clone(), shard_id, WalPosition(0));
             TailProgress { wal, replay: Replay::new(shard_id, rows.clone()), rows: rows.clone() }
         });
         let Some(look) = Look::now(wal, &tail.manifests).await? else { return Ok(None) };
@@ -409,7 +416,7 @@ impl Table {
     fn tail_of(&self, shard_id: ShardId) -> Arc<tokio::sync::Mutex<ShardTail>> {
         let mut tails = self.tails.0.lock();
         let tail = tails.entry(shard_id).or_insert_with(|| {
-            let manifests = self.manifest_store(shard_id);
+            let manifests = self.catalog.manifest_store(shard_id);
             Arc::new(tokio::sync::Mutex::new(ShardTail { manifests, place: None }))
         });
         tail.clone()

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::Result;
 use parking_lot::Mutex;
 
+use super::Reader;
 use super::gather::{Purpose, Sources};
+use super::live_job::LiveJob;
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, FoundRows};
 use crate::snapshot::{Consistency, KeptStats, Snapshot};
 use crate::table::Table;
-use crate::table::write::LiveJob;
 
 impl Table {
     /// The newest rows of `keys`, a batch with the key columns, in the order of the keys.
@@ -32,35 +33,17 @@ impl Table {
         consistency: Consistency,
         jobs: &[Arc<dyn LiveJob>],
     ) -> Result<FoundRows> {
-        self.require_key()?;
-        let asked = Mutex::new(self.ask_base(keys, columns.as_ref()).await);
+        self.catalog.require_key()?;
+        let asked = Mutex::new(self.reader.ask_base(keys, columns.as_ref()).await);
         let (asked, columns) = (&asked, &columns);
-        let pin = || self.snapshot_for(consistency, jobs, Purpose::Lookup);
+        let pin = || self.reader.snapshot_for(consistency, jobs, Purpose::Lookup);
         let find = |snapshot: Arc<Snapshot>| async move {
             let call = call_of(&snapshot, keys, columns.clone())?;
             let asked = asked.lock().take();
             let ahead = async { asked?.await.ok().flatten() };
             lookup::find_with(&snapshot, &call.0, &call.1, ahead).await
         };
-        self.read_again(pin, find).await
-    }
-
-    /// In the first read of a remote store, starts the lookup in the known base version while the
-    /// snapshot is taken. The known version is usually the newest. If it is not, or if this fails,
-    /// the lookup reads the base table itself.
-    async fn ask_base(
-        &self,
-        keys: &RecordBatch,
-        columns: Option<&Vec<String>>,
-    ) -> Option<SpawnedTask<Option<Ahead>>> {
-        if !self.is_first_far_read() {
-            return None;
-        }
-        let snapshot =
-            self.snapshot_over(self.base.known(), Vec::new(), Sources::All).await.ok()?;
-        let (keys, columns) = call_of(&snapshot, keys, columns.cloned()).ok()?;
-        let ask = async move { Ahead::of(&snapshot, &keys, &columns).await.ok() };
-        Some(SpawnedTask::spawn(ask))
+        self.reader.read_again(pin, find).await
     }
 
     /// The rows of `keys` in a snapshot of [`Self::snapshot`]; otherwise as [`Self::get`].
@@ -74,25 +57,42 @@ impl Table {
         keys: &RecordBatch,
         columns: Option<Vec<String>>,
     ) -> Result<FoundRows> {
-        self.require_key()?;
+        self.catalog.require_key()?;
         let (keys, columns) = call_of(snapshot, keys, columns)?;
         naming_damage(&snapshot.base, lookup::find(snapshot, &keys, &columns)).await
     }
 
-    pub(in crate::table) fn require_key(&self) -> Result<()> {
-        if self.key.is_empty() {
-            return Err(Error::input(format!(
-                "table {} has no primary key, so rows cannot be found by key",
-                self.uri()
-            )));
-        }
-        Ok(())
+    /// Sets whether checksums of SSTables on a local disk are verified: of small ones when they are
+    /// opened, of all when they are compacted. They are by default. Without it the rest of a
+    /// damaged SSTable can be read. SSTables that are open already are not affected.
+    pub fn set_verify_sstables(&self, verifies: bool) {
+        self.reader.sstables.set_verifies(verifies);
     }
 
     /// Counters of the table's cache: open SSTables and keys.
     #[must_use]
     pub fn kept(&self) -> KeptStats {
-        self.sstables.stats()
+        self.reader.sstables.stats()
+    }
+}
+
+impl Reader {
+    /// In the first read of a remote store, starts the lookup in the known base version while the
+    /// snapshot is taken. The known version is usually the newest. If it is not, or if this fails,
+    /// the lookup reads the base table itself.
+    async fn ask_base(
+        &self,
+        keys: &RecordBatch,
+        columns: Option<&Vec<String>>,
+    ) -> Option<SpawnedTask<Option<Ahead>>> {
+        if !self.is_first_far_read() {
+            return None;
+        }
+        let snapshot =
+            self.snapshot_over(self.catalog.base.known(), Vec::new(), Sources::All).await.ok()?;
+        let (keys, columns) = call_of(&snapshot, keys, columns.cloned()).ok()?;
+        let ask = async move { Ahead::of(&snapshot, &keys, &columns).await.ok() };
+        Some(SpawnedTask::spawn(ask))
     }
 }
 

@@ -16,12 +16,12 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::Result;
 
+use super::live_job::LiveJob;
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
-use crate::table::write::LiveJob;
 
 /// What to read.
 #[derive(Clone, Debug, Default)]
@@ -59,11 +59,7 @@ enum ReadAt {
 }
 
 impl Scan {
-    pub(crate) const fn new(
-        table: Arc<Table>,
-        jobs: Vec<Arc<dyn LiveJob>>,
-        options: ScanOptions,
-    ) -> Self {
+    const fn new(table: Arc<Table>, jobs: Vec<Arc<dyn LiveJob>>, options: ScanOptions) -> Self {
         Self { table, read_at: ReadAt::Newest(jobs), options }
     }
 
@@ -157,7 +153,7 @@ impl Scan {
                 snapshot.base.count_rows(None).await.in_base("counting the base table's rows");
             return rows.map(Some);
         }
-        Ok(self.table.merges.rows(snapshot))
+        Ok(self.table.reader.merges.rows(snapshot))
     }
 
     /// The plan as text, followed by a line for each pruned source.
@@ -209,7 +205,7 @@ impl Scan {
         read: impl Fn(Arc<Snapshot>) -> R,
     ) -> Result<T> {
         match &self.read_at {
-            ReadAt::Newest(_) => self.table.read_again(|| self.snapshot(), read).await,
+            ReadAt::Newest(_) => self.table.reader.read_again(|| self.snapshot(), read).await,
             ReadAt::Snapshot(snapshot) => {
                 naming_damage(&snapshot.base, read(snapshot.clone())).await
             }
@@ -246,6 +242,13 @@ impl Scan {
 }
 
 impl Table {
+    /// A lazy read. `jobs` are running jobs, of this process or served by another, whose MemTables
+    /// a live scan reads.
+    #[must_use]
+    pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
+        Scan::new(self.clone(), jobs, options)
+    }
+
     /// The plan of one scan over one snapshot, with its deletion vectors where they are known.
     pub(crate) async fn plan(
         &self,
@@ -253,8 +256,8 @@ impl Table {
         snapshot: &Arc<Snapshot>,
         request: &ScanRequest,
     ) -> Result<ScanPlan> {
-        self.take_dead_rows(snapshot).await;
-        plan_scan(session, snapshot, &self.merges, request).await
+        self.reader.take_dead_rows(snapshot).await;
+        plan_scan(session, snapshot, &self.reader.merges, request).await
     }
 }
 

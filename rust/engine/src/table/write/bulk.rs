@@ -24,20 +24,20 @@ use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_float
 use lancemem_core::shard::{
     Deletes, IngestedSsTable, SsTableSink, WriteBatch, is_new, unlisted_rows,
 };
-use lancemem_core::store::Created;
+use lancemem_core::store::{Created, Store};
 use lancemem_core::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txn, Txns, once_app_id, once_name,
 };
 
 use super::job::{Job, LanceSink};
-use super::route::shard_of;
-use super::turns::{Attempts, ShardTurns};
+use super::route::{route, shard_of, txns_of};
+use super::turns::Attempts;
 use crate::errors::{Context, SsTableErrors};
 use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
 use crate::snapshot::is_pinned;
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
 use crate::table::Table;
-use crate::table::catalog::refuse_unwritable;
+use crate::table::catalog::{Catalog, ShardTurns, refuse_unwritable};
 use crate::table::maintain::Remover;
 
 const LINK: &[u8] = b"link\n";
@@ -75,7 +75,7 @@ pub struct CommitResult {
 /// Writes rows into staged SSTables.
 #[derive(Debug)]
 pub struct BulkWriter {
-    table: Arc<Table>,
+    catalog: Arc<Catalog>,
     /// The columns in which rows are accepted and stored.
     schema: Arc<RowSchema>,
     /// Rows that are not written yet, by shard.
@@ -100,12 +100,12 @@ impl Table {
     /// # Errors
     /// As [`Table::routing`].
     pub async fn bulk_writer(self: &Arc<Self>) -> Result<BulkWriter> {
-        let routing = self.routing().await?;
-        let base = self.without_reused_ids().await?;
+        let routing = self.catalog.routing().await?;
+        let base = self.catalog.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
         let schema = base.schema.rows.clone();
         let (waiting, sstables) = (BTreeMap::new(), Vec::new());
-        Ok(BulkWriter { table: self.clone(), schema, waiting, routing, sstables })
+        Ok(BulkWriter { catalog: self.catalog.clone(), schema, waiting, routing, sstables })
     }
 
     /// Commits staged SSTables to their shards, newer than every row there, in the order given; in
@@ -127,22 +127,23 @@ impl Table {
         write: Option<&str>,
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
+        let catalog = &*self.catalog;
         // Fails where the table was deleted: a commit must not create folders in its place.
-        let base = self.latest_base().await?;
+        let base = catalog.latest_base().await?;
         if let Some(write) = write
-            && !self.decide(write, LINK).await?
+            && !decide(catalog, write, LINK).await?
         {
             return Err(Error::input(format!(
                 "the bulk write {write} of table {} was aborted; write its rows again",
-                self.uri()
+                catalog.uri()
             )));
         }
-        let by_shard = self.uncommitted(sstables, txn).await?;
-        let written = self.check_staged(&base, by_shard.values().flatten().copied()).await?;
+        let by_shard = uncommitted(catalog, sstables, txn).await?;
+        let written = check_staged(catalog, &base, by_shard.values().flatten().copied()).await?;
         let mut written = written.into_iter();
         let commits = by_shard.into_iter().map(|(shard_id, sstables)| {
             let sstables = sstables.into_iter().zip(written.by_ref()).collect();
-            self.commit_shard(shard_id, sstables, txn)
+            commit_shard(catalog, shard_id, sstables, txn)
         });
         let committed = try_join_all(commits).await?;
         Ok(committed.into_iter().fold(CommitResult::default(), |sum, shard| CommitResult {
@@ -163,226 +164,235 @@ impl Table {
     /// behind; no manifest lists them, and a collection removes them.
     #[boxed]
     pub async fn abort(&self, sstables: &[StagedSsTable], write: &str) -> Result<bool> {
+        let catalog = &*self.catalog;
         sstables.iter().try_for_each(check_path)?;
-        let base = self.latest_base().await?;
-        let now = self.store().read_clock().await?.later();
-        let ages = try_join_all(sstables.iter().map(|sstable| self.age_of(sstable, now))).await?;
+        let base = catalog.latest_base().await?;
+        let now = catalog.store.read_clock().await?.later();
+        let ages =
+            try_join_all(sstables.iter().map(|sstable| age_of(catalog, sstable, now))).await?;
         // The record of a decision may be collected once its SSTables are too old to be committed.
         if ages.into_iter().flatten().any(is_too_old) {
             return Ok(false);
         }
-        if !self.decide(write, DISCARD).await? {
+        if !decide(catalog, write, DISCARD).await? {
             return Ok(false);
         }
-        self.refuse_committed(&base, sstables).await?;
-        let remover = Remover::new(self, &base).await?;
+        refuse_committed(catalog, &base, sstables).await?;
+        let remover = Remover::new(&catalog.store, &base).await?;
         for sstable in sstables {
             // A repeated abort finds nothing to remove.
             remover.remove_tree(&folder_of(sstable)).await?;
         }
         Ok(true)
     }
+}
 
-    /// Refuses SSTables that a manifest lists, that a shard has recorded as committed, or that have
-    /// readers in this process: they are part of the table, or were until they were compacted.
-    async fn refuse_committed(&self, base: &Dataset, sstables: &[StagedSsTable]) -> Result<()> {
-        let manifests = self.manifests().await?;
-        for sstable in sstables {
-            let is_listed = manifests.iter().any(|manifest| {
-                manifest.shard_id == sstable.shard_id && manifest.lists(&sstable.path)
-            });
-            let is_committed = is_listed
-                || is_pinned(base, &folder_of(sstable))
-                || sstable.is_recorded(&self.txns_of(sstable.shard_id).await?);
-            if is_committed {
-                return Err(Error::input(format!(
-                    "SSTable {} of shard {} of table {} is committed: its bulk write cannot be aborted",
-                    sstable.path,
-                    sstable.shard_id,
-                    self.uri()
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// The SSTables of each shard that it has not committed before, without duplicates. Files of
-    /// committed SSTables may be gone: a compaction and a collection may have removed them since.
-    async fn uncommitted<'a>(
-        &self,
-        sstables: &'a [StagedSsTable],
-        txn: Option<&Txn>,
-    ) -> Result<BTreeMap<ShardId, Vec<&'a StagedSsTable>>> {
-        let mut by_shard: BTreeMap<ShardId, Vec<&StagedSsTable>> = BTreeMap::new();
-        for sstable in sstables {
-            check_path(sstable)?;
-            let of_shard = by_shard.entry(sstable.shard_id).or_default();
-            if !of_shard.iter().any(|other| other.path == sstable.path) {
-                of_shard.push(sstable);
-            }
-        }
-        let shards = by_shard.into_iter().map(|(shard_id, mut sstables)| async move {
-            let recorded = self.txns_of(shard_id).await?;
-            match txn {
-                Some(txn) if is_new(&recorded, shard_id, txn)? => {}
-                Some(_) => sstables.clear(),
-                None => sstables.retain(|sstable| !sstable.is_recorded(&recorded)),
-            }
-            Ok((shard_id, sstables))
-        });
-        Ok(try_join_all(shards).await?.into_iter().collect())
-    }
-
-    /// Records `decision` about a bulk write, unless a decision is recorded; whether the recorded
-    /// one is `decision`. The store creates the file at most once, so the first caller decides.
-    async fn decide(&self, write: &str, decision: &'static [u8]) -> Result<bool> {
-        if !paths::is_plain_component(write) {
+/// Refuses SSTables that a manifest lists, that a shard has recorded as committed, or that have
+/// readers in this process: they are part of the table, or were until they were compacted.
+async fn refuse_committed(
+    catalog: &Catalog,
+    base: &Dataset,
+    sstables: &[StagedSsTable],
+) -> Result<()> {
+    let manifests = catalog.manifests().await?;
+    for sstable in sstables {
+        let is_listed = manifests
+            .iter()
+            .any(|manifest| manifest.shard_id == sstable.shard_id && manifest.lists(&sstable.path));
+        let is_committed = is_listed
+            || is_pinned(base, &folder_of(sstable))
+            || sstable.is_recorded(&txns_of(catalog, sstable.shard_id).await?);
+        if is_committed {
             return Err(Error::input(format!(
-                "'{write}' cannot name a bulk write: it must be usable as the name of a file"
+                "SSTable {} of shard {} of table {} is committed: its bulk write cannot be aborted",
+                sstable.path,
+                sstable.shard_id,
+                catalog.uri()
             )));
         }
-        if write.len() > LONGEST_NAME {
-            return Err(Error::input(format!(
-                "a name of {} bytes cannot name a bulk write: a name is limited to {LONGEST_NAME} bytes",
-                write.len()
-            )));
-        }
-        let path = paths::staged_write(write);
-        let bytes = Bytes::from_static(decision);
-        if self.store().put_if_absent(&path, bytes.clone()).await? == Created::Yes {
-            return Ok(true);
-        }
-        let decided = self.store().get(&path, MaxBytes::NOTE).await?;
-        match decided.as_deref() {
-            Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
-            Some(other) => {
-                let detail = format!(
-                    "{} bytes that record neither a commit nor an abort; if no shard lists the \
-                     SSTables of the bulk write {write}, remove the file and repeat the call",
-                    other.len()
-                );
-                Err(Error::corrupt(path, "undecodable", detail))
-            }
-            None => Err(Error::storage(
-                format!("reading {path}"),
-                "the file was removed after it was found; call again",
-            )),
+    }
+    Ok(())
+}
+
+/// The SSTables of each shard that it has not committed before, without duplicates. Files of
+/// committed SSTables may be gone: a compaction and a collection may have removed them since.
+async fn uncommitted<'a>(
+    catalog: &Catalog,
+    sstables: &'a [StagedSsTable],
+    txn: Option<&Txn>,
+) -> Result<BTreeMap<ShardId, Vec<&'a StagedSsTable>>> {
+    let mut by_shard: BTreeMap<ShardId, Vec<&StagedSsTable>> = BTreeMap::new();
+    for sstable in sstables {
+        check_path(sstable)?;
+        let of_shard = by_shard.entry(sstable.shard_id).or_default();
+        if !of_shard.iter().any(|other| other.path == sstable.path) {
+            of_shard.push(sstable);
         }
     }
-
-    /// Decisions about bulk writes that are so old that their SSTables cannot be committed any
-    /// more.
-    pub(in crate::table) async fn staged_write_garbage(
-        &self,
-        now: SystemTime,
-        grace: Duration,
-    ) -> Result<Vec<Garbage>> {
-        let listed = self.store().list_tree(paths::STAGED_WRITES).await?;
-        let garbage = listed.into_iter().filter_map(|file| staged_write_garbage(file, now, grace));
-        Ok(garbage.collect())
-    }
-
-    /// Opens every SSTable, so that a manifest never lists a missing one. Returns when each was
-    /// written, from its Lance manifest: the modification times of files change when a table is
-    /// copied.
-    async fn check_staged<'a>(
-        &self,
-        base: &Dataset,
-        sstables: impl Iterator<Item = &'a StagedSsTable>,
-    ) -> Result<Vec<Duration>> {
-        let sstables: Vec<&StagedSsTable> = sstables.collect();
-        if sstables.is_empty() {
-            return Ok(Vec::new());
+    let shards = by_shard.into_iter().map(|(shard_id, mut sstables)| async move {
+        let recorded = txns_of(catalog, shard_id).await?;
+        match txn {
+            Some(txn) if is_new(&recorded, shard_id, txn)? => {}
+            Some(_) => sstables.clear(),
+            None => sstables.retain(|sstable| !sstable.is_recorded(&recorded)),
         }
-        // The later of both clocks: an SSTable must not look younger than it does to a collector.
-        let now = self.store().read_clock().await?.later();
-        let opened = sstables.into_iter().map(|sstable| async move {
-            let action =
-                format!("the staged SSTable {} of shard {}", sstable.path, sstable.shard_id);
-            match self.age_of(sstable, now).await? {
-                None => return Err(not_there(sstable)),
-                Some(age) if is_too_old(age) => return Err(too_old(sstable)),
-                Some(_) => {}
-            }
-            let context = SsTableContext::new(base, sstable.shard_id).await.context(&action)?;
-            let opened = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
-            self.check_routed(sstable, routed_by(&opened))?;
-            Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
-        });
-        try_join_all(opened).await
-    }
+        Ok((shard_id, sstables))
+    });
+    Ok(try_join_all(shards).await?.into_iter().collect())
+}
 
-    /// Refuses an SSTable whose rows were routed by another sharding than the index records.
-    fn check_routed(&self, sstable: &StagedSsTable, by: Option<&str>) -> Result<()> {
-        let Some(by) = by.filter(|by| Some(*by) != self.sharding_record.as_deref()) else {
-            return Ok(());
+/// Records `decision` about a bulk write, unless a decision is recorded; whether the recorded
+/// one is `decision`. The store creates the file at most once, so the first caller decides.
+async fn decide(catalog: &Catalog, write: &str, decision: &'static [u8]) -> Result<bool> {
+    if !paths::is_plain_component(write) {
+        return Err(Error::input(format!(
+            "'{write}' cannot name a bulk write: it must be usable as the name of a file"
+        )));
+    }
+    if write.len() > LONGEST_NAME {
+        return Err(Error::input(format!(
+            "a name of {} bytes cannot name a bulk write: a name is limited to {LONGEST_NAME} bytes",
+            write.len()
+        )));
+    }
+    let path = paths::staged_write(write);
+    let bytes = Bytes::from_static(decision);
+    if catalog.store.put_if_absent(&path, bytes.clone()).await? == Created::Yes {
+        return Ok(true);
+    }
+    let decided = catalog.store.get(&path, MaxBytes::NOTE).await?;
+    match decided.as_deref() {
+        Some(LINK | DISCARD) => Ok(decided == Some(bytes)),
+        Some(other) => {
+            let detail = format!(
+                "{} bytes that record neither a commit nor an abort; if no shard lists the \
+                 SSTables of the bulk write {write}, remove the file and repeat the call",
+                other.len()
+            );
+            Err(Error::corrupt(path, "undecodable", detail))
+        }
+        None => Err(Error::storage(
+            format!("reading {path}"),
+            "the file was removed after it was found; call again",
+        )),
+    }
+}
+
+/// Decisions about bulk writes that are so old that their SSTables cannot be committed any
+/// more.
+pub(in crate::table) async fn decision_garbage(
+    store: &Store,
+    now: SystemTime,
+    grace: Duration,
+) -> Result<Vec<Garbage>> {
+    let listed = store.list_tree(paths::STAGED_WRITES).await?;
+    let garbage = listed.into_iter().filter_map(|file| staged_write_garbage(file, now, grace));
+    Ok(garbage.collect())
+}
+
+/// Opens every SSTable, so that a manifest never lists a missing one. Returns when each was
+/// written, from its Lance manifest: the modification times of files change when a table is
+/// copied.
+async fn check_staged<'a>(
+    catalog: &Catalog,
+    base: &Dataset,
+    sstables: impl Iterator<Item = &'a StagedSsTable>,
+) -> Result<Vec<Duration>> {
+    let sstables: Vec<&StagedSsTable> = sstables.collect();
+    if sstables.is_empty() {
+        return Ok(Vec::new());
+    }
+    // The later of both clocks: an SSTable must not look younger than it does to a collector.
+    let now = catalog.store.read_clock().await?.later();
+    let opened = sstables.into_iter().map(|sstable| async move {
+        let action = format!("the staged SSTable {} of shard {}", sstable.path, sstable.shard_id);
+        match age_of(catalog, sstable, now).await? {
+            None => return Err(not_there(sstable)),
+            Some(age) if is_too_old(age) => return Err(too_old(sstable)),
+            Some(_) => {}
+        }
+        let context = SsTableContext::new(base, sstable.shard_id).await.context(&action)?;
+        let opened = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
+        check_routed(catalog, sstable, routed_by(&opened))?;
+        Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))
+    });
+    try_join_all(opened).await
+}
+
+/// Refuses an SSTable whose rows were routed by another sharding than the index records.
+fn check_routed(catalog: &Catalog, sstable: &StagedSsTable, by: Option<&str>) -> Result<()> {
+    let Some(by) = by.filter(|by| Some(*by) != catalog.sharding_record.as_deref()) else {
+        return Ok(());
+    };
+    Err(Error::input(format!(
+        "the staged SSTable {} of shard {} has rows of the sharding {by}, the index of table {} \
+         records the sharding {}: a key could be in two shards. Write the rows again",
+        sstable.path,
+        sstable.shard_id,
+        catalog.uri(),
+        catalog.sharding_record.as_deref().unwrap_or("none")
+    )))
+}
+
+/// The time since the newest modification of a file of the SSTable; `None` where it has no
+/// files.
+async fn age_of(
+    catalog: &Catalog,
+    sstable: &StagedSsTable,
+    now: SystemTime,
+) -> Result<Option<Duration>> {
+    let folder = format!("{}/{}", paths::shard(sstable.shard_id), sstable.path);
+    let files = catalog.store.list_tree(&folder).await?;
+    let ended = files.iter().map(|file| file.modified).max();
+    Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
+}
+
+async fn commit_shard(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    sstables: Vec<(&StagedSsTable, Duration)>,
+    txn: Option<&Txn>,
+) -> Result<CommitResult> {
+    let already = CommitResult { already_written: 1, ..CommitResult::default() };
+    // A commit without work must not fence the shard's job.
+    if sstables.is_empty() {
+        return Ok(already);
+    }
+    let ingested = sstables.iter().map(|(sstable, written)| {
+        let txn = txn.map_or_else(|| sstable.txn(*written), |txn| Ok(txn.clone()))?;
+        Ok((sstable.as_listed(), txn))
+    });
+    let ingested = ingested.collect::<Result<Vec<IngestedSsTable>>>()?;
+    let committed = commit_in_turn(catalog, shard_id, &ingested).await?;
+    if committed.is_empty() {
+        return Ok(already);
+    }
+    let rows = sstables.iter().filter(|(sstable, _)| committed.contains(&sstable.path));
+    let rows = rows.map(|(sstable, _)| sstable.rows).sum();
+    Ok(CommitResult { rows, shards: 1, sstables: committed.len(), already_written: 0 })
+}
+
+/// Commits to one shard, and retries where another writer took the shard first. A retry is
+/// harmless: the shard records a transaction id for each SSTable.
+async fn commit_in_turn(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    ingested: &[IngestedSsTable],
+) -> Result<Vec<String>> {
+    let turns = ShardTurns::of(catalog.location.home(), shard_id);
+    let _turn = turns.queue.lock().await;
+    let mut attempts = Attempts::begin();
+    loop {
+        let config = catalog.defaults.clone();
+        let turn = attempts.turn(&turns);
+        let committed = match Job::open_in_turn(catalog, shard_id, config, Some(&turn)).await {
+            Ok(job) => job.link(ingested).await,
+            Err(error) => Err(error),
         };
-        Err(Error::input(format!(
-            "the staged SSTable {} of shard {} has rows of the sharding {by}, the index of table {} \
-             records the sharding {}: a key could be in two shards. Write the rows again",
-            sstable.path,
-            sstable.shard_id,
-            self.uri(),
-            self.sharding_record.as_deref().unwrap_or("none")
-        )))
-    }
-
-    /// The time since the newest modification of a file of the SSTable; `None` where it has no
-    /// files.
-    async fn age_of(&self, sstable: &StagedSsTable, now: SystemTime) -> Result<Option<Duration>> {
-        let folder = format!("{}/{}", paths::shard(sstable.shard_id), sstable.path);
-        let files = self.store().list_tree(&folder).await?;
-        let ended = files.iter().map(|file| file.modified).max();
-        Ok(ended.map(|ended| now.duration_since(ended).unwrap_or_default()))
-    }
-
-    async fn commit_shard(
-        &self,
-        shard_id: ShardId,
-        sstables: Vec<(&StagedSsTable, Duration)>,
-        txn: Option<&Txn>,
-    ) -> Result<CommitResult> {
-        let already = CommitResult { already_written: 1, ..CommitResult::default() };
-        // A commit without work must not fence the shard's job.
-        if sstables.is_empty() {
-            return Ok(already);
-        }
-        let ingested = sstables.iter().map(|(sstable, written)| {
-            let txn = txn.map_or_else(|| sstable.txn(*written), |txn| Ok(txn.clone()))?;
-            Ok((sstable.as_listed(), txn))
-        });
-        let ingested = ingested.collect::<Result<Vec<IngestedSsTable>>>()?;
-        let committed = self.commit_in_turn(shard_id, &ingested).await?;
-        if committed.is_empty() {
-            return Ok(already);
-        }
-        let rows = sstables.iter().filter(|(sstable, _)| committed.contains(&sstable.path));
-        let rows = rows.map(|(sstable, _)| sstable.rows).sum();
-        Ok(CommitResult { rows, shards: 1, sstables: committed.len(), already_written: 0 })
-    }
-
-    /// Commits to one shard, and retries where another writer took the shard first. A retry is
-    /// harmless: the shard records a transaction id for each SSTable.
-    async fn commit_in_turn(
-        &self,
-        shard_id: ShardId,
-        ingested: &[IngestedSsTable],
-    ) -> Result<Vec<String>> {
-        let turns = ShardTurns::of(self.location().home(), shard_id);
-        let _turn = turns.queue.lock().await;
-        let mut attempts = Attempts::begin();
-        loop {
-            let config = self.writer_defaults().clone();
-            let turn = attempts.turn(&turns);
-            let committed = match self.open_job_by(shard_id, config, Some(&turn)).await {
-                Ok(job) => job.link(ingested).await,
-                Err(error) => Err(error),
-            };
-            match committed {
-                Ok(committed) => return Ok(committed),
-                Err(error) => attempts.goes_on(self.store(), shard_id, error).await?,
-            };
-        }
+        match committed {
+            Ok(committed) => return Ok(committed),
+            Err(error) => attempts.goes_on(&catalog.store, shard_id, error).await?,
+        };
     }
 }
 
@@ -469,9 +479,8 @@ impl BulkWriter {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        let table = self.table.clone();
         let mut parts = Vec::new();
-        for (ordinal, positions) in table.route(rows)? {
+        for (ordinal, positions) in route(&self.catalog, rows)? {
             let part = take_record_batch(rows, &positions).context("routing rows")?;
             let mask = match deletes {
                 Deletes::Mask(mask) => Some(take(mask, &positions, None).context("routing rows")?),
@@ -481,7 +490,7 @@ impl BulkWriter {
             let accepted = WriteBatch { rows: &part, deletes }.accept(&self.schema)?;
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
         }
-        let most = table.writer_defaults().max_memtable_size;
+        let most = self.catalog.defaults.max_memtable_size;
         let more: usize = parts.iter().map(|(_, rows)| rows.memory_bytes()).sum();
         // Before any of these rows is added, so that an error adds none of them. The limit holds
         // for all shards together: a bulk write takes no more memory than one MemTable.
@@ -523,19 +532,18 @@ impl BulkWriter {
         // loses any.
         let Some(waiting) = self.waiting.get(&shard_id) else { return Ok(()) };
         let rows = waiting.rows.clone();
-        let table = self.table.clone();
+        let catalog = self.catalog.clone();
         let sink = LanceSink {
-            base: table.base.clone(),
+            base: catalog.base.clone(),
             shard_id,
-            key: table.key().clone(),
-            fsync: table.writer_defaults().fsync,
-            buffer_bytes: table.writer_defaults().buffer_bytes(BUFFER_BYTES),
-            routed_by: table.sharding_record.clone(),
+            key: catalog.key.clone(),
+            fsync: catalog.defaults.fsync,
+            buffer_bytes: catalog.defaults.buffer_bytes(BUFFER_BYTES),
+            routed_by: catalog.sharding_record.clone(),
         };
         let schema = self.schema.clone();
-        let view = tokio::task::spawn_blocking(move || {
-            unlisted_rows(&schema, table.writer_defaults(), rows)
-        });
+        let view =
+            tokio::task::spawn_blocking(move || unlisted_rows(&schema, &catalog.defaults, rows));
         let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
         let listed = sink.write(&view).await?;
         self.waiting.remove(&shard_id);

@@ -1,10 +1,8 @@
 //! A running job: the writer of one shard with Lance below it.
 //!
-//! Owns: the sink that makes SSTables of frozen MemTables, the job's identity and its end, and
-//! what a live read asks of a job, wherever that runs.
+//! Owns: the sink that makes SSTables of frozen MemTables, and the job's identity, start and end.
 //! Does not own: the put path, which is the core's.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -13,7 +11,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lance::Dataset;
-use lancemem_core::format::{RowSchema, ShardManifest, SsTable, fsync_note, paths, round_floats};
+use lancemem_core::format::{RowSchema, SsTable, fsync_note, paths, round_floats};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
     Acknowledged, ClaimTurn, JobStats, PlannedEntry, SchemaSource, ShardIdentity, ShardSnapshot,
@@ -24,16 +22,13 @@ use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, Write
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::turns::ShardTurns;
 use crate::errors::Context;
-use crate::schema::{BaseVersion, LatestBase, VersionStamp};
-use crate::snapshot::is_compacted;
-use crate::sstable::{
-    BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
-};
+use crate::schema::{LatestBase, VersionStamp};
+use crate::sstable::{BUFFER_BYTES, SsTableContext, SsTableInput, sync_table, write_sstable};
 use crate::table::Table;
-use crate::table::catalog::{SHARDING_FIELD, refuse_unwritable, with_own_field_ids};
+use crate::table::catalog::{Catalog, SHARDING_FIELD, ShardTurns, refuse_unwritable};
 use crate::table::maintain::{Maintenance, MaintenanceStats};
+use crate::table::read::LiveJob;
 
 /// A log of more puts or bytes than this is long: the next job, or a
 /// reader in another process, opens a file for each put and indexes every row again.
@@ -43,7 +38,7 @@ const LONG_LOG_BYTES: u64 = 32 << 20;
 /// The one writer of a shard while it runs.
 #[derive(Debug)]
 pub struct Job {
-    pub(in crate::table) writer: ShardWriter,
+    pub(super) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
     /// The table's location and id, which tell it from another table that was made in its place:
@@ -55,28 +50,14 @@ pub struct Job {
     pub(in crate::table) maintenance: Option<Maintenance>,
 }
 
-/// A running job that a live read names: one of this process, or one that another serves.
-#[async_trait]
-pub trait LiveJob: Debug + Send + Sync {
-    /// The shard that it writes.
-    fn shard_id(&self) -> ShardId;
-
-    /// The readable rows in its memory and the manifest below them, as one snapshot, for a read of
-    /// `table`.
-    ///
-    /// # Errors
-    /// What stopped the job, if it is not the shard's writer any more.
-    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot>;
-}
-
 #[async_trait]
 impl LiveJob for Job {
     fn shard_id(&self) -> ShardId {
         self.writer.shard_id()
     }
 
-    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
-        let asked = table.location().home();
+    async fn snapshot(&self, table: &Catalog) -> Result<ShardSnapshot> {
+        let asked = table.location.home();
         if self.home != asked || self.table_id != table.table_id {
             let which = if self.home == asked { "another one there" } else { &asked };
             return Err(Error::input(format!(
@@ -107,70 +88,72 @@ impl Table {
         shard_id: ShardId,
         config: WriterConfig,
     ) -> Result<Arc<Job>> {
-        let mut job = self.open_job(shard_id, config.clone()).await?;
+        let mut job = Job::open(&self.catalog, shard_id, config.clone()).await?;
         if config.maintenance || self.has_deletion_vectors() {
             job.maintenance = Some(Maintenance::start(self.clone(), job.writer.watch(), &config));
         }
         Ok(Arc::new(job))
     }
+}
 
+impl Job {
     /// The job alone, for a call that opens and closes one.
     ///
     /// # Errors
-    /// As [`Self::start_job`].
+    /// As [`Table::start_job`].
     #[boxed]
-    pub(in crate::table) async fn open_job(
-        &self,
+    pub(in crate::table) async fn open(
+        catalog: &Catalog,
         shard_id: ShardId,
         config: WriterConfig,
-    ) -> Result<Job> {
-        self.open_job_by(shard_id, config, None).await
+    ) -> Result<Self> {
+        Self::open_in_turn(catalog, shard_id, config, None).await
     }
 
     /// The same, which leaves alone a claim that another process has just made, as `turn` says.
     ///
     /// # Errors
-    /// As [`Self::start_job`]; retry where the turn does not come in time.
+    /// As [`Table::start_job`]; retry where the turn does not come in time.
     #[boxed]
-    pub(super) async fn open_job_by(
-        &self,
+    pub(super) async fn open_in_turn(
+        catalog: &Catalog,
         shard_id: ShardId,
         config: WriterConfig,
         turn: Option<&ClaimTurn>,
-    ) -> Result<Job> {
+    ) -> Result<Self> {
         config.validate()?;
-        let base = self.without_reused_ids().await?;
+        let base = catalog.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
-        let manifest = self.manifest_of(shard_id).await?.ok_or_else(|| {
-            Error::input(format!("shard {shard_id} does not exist in table {}", self.uri()))
+        let manifest = catalog.manifest_of(shard_id).await?.ok_or_else(|| {
+            Error::input(format!("shard {shard_id} does not exist in table {}", catalog.uri()))
         })?;
-        self.refuse_older(&base.dataset, &manifest).await?;
-        self.check_complete(&base.dataset, &manifest).await?;
-        self.make_own(std::slice::from_ref(&manifest)).await?;
+        catalog.refuse_older(&base.dataset, &manifest).await?;
+        catalog.check_complete(&base.dataset, &manifest).await?;
+        catalog.make_own(std::slice::from_ref(&manifest)).await?;
         let ordinal = manifest.bucket(SHARDING_FIELD);
-        let routing = self.sharding().cloned().zip(ordinal);
-        let is_foreign = self.is_foreign(&manifest).await?;
-        let sharding = if is_foreign { &manifest.sharding } else { &self.sharding_record };
+        let routing = catalog.sharding.clone().zip(ordinal);
+        let is_foreign = catalog.is_foreign(&manifest).await?;
+        let sharding = if is_foreign { &manifest.sharding } else { &catalog.sharding_record };
         let sharding = sharding.clone();
         let identity = ShardIdentity { shard_id, routing, sharding };
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
-            base: self.base.clone(),
+            base: catalog.base.clone(),
             shard_id,
-            key: self.key().clone(),
+            key: catalog.key.clone(),
             fsync,
             buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
             routed_by: None,
         });
-        let store = self.writable_store(fsync).await?;
-        let is_local = self.location().is_local();
+        let store = catalog.writable_store(fsync).await?;
+        let is_local = catalog.location.is_local();
         let note = paths::unsynced(shard_id);
         if is_local && !fsync && !store.exists(&note).await? {
-            let synced = self.writable_store(true).await?;
+            let synced = catalog.writable_store(true).await?;
             let nothing = fsync_note::encode(shard_id, WriterEpoch(0));
             synced.put_if_absent(&note, nothing.into()).await?;
         }
-        let columns = TableColumns { base: self.base.clone(), known: base.schema.rows.clone() };
+        let columns = TableColumns { base: catalog.base.clone(), known: base.schema.rows.clone() };
         let columns = Arc::new(columns);
         let own = store.clone();
         let writer = match turn {
@@ -179,89 +162,15 @@ impl Table {
                 ShardWriter::open_in_turn(own, identity, columns, sink, config, turn).await?
             }
         };
-        let home = self.location().home();
+        let home = catalog.location.home();
         ShardTurns::of(home.clone(), shard_id).claimed(writer.epoch());
         if is_local && fsync {
-            self.sync_before(&base.dataset, &store, shard_id, writer.epoch()).await?;
+            sync_before(catalog, &base.dataset, &store, shard_id, writer.epoch()).await?;
         }
-        let table = self.location().name().to_owned();
-        let (base, ended) = (self.base.clone(), watch::Sender::new(false));
-        let table_id = self.table_id;
-        Ok(Job { writer, base, table, home, table_id, ended, maintenance: None })
-    }
-}
-
-impl Table {
-    /// Refuses a shard that has not yet flushed what the base table has taken over from it.
-    pub(in crate::table) async fn refuse_older(
-        &self,
-        base: &Dataset,
-        of: &ShardManifest,
-    ) -> Result<()> {
-        let compacted = self.compacted_at(base).await?.get(&of.shard_id).copied();
-        if !is_compacted(compacted, of.current_generation) {
-            return Ok(());
-        }
-        Err(Error::corrupt(
-            format!("shard {} of table {}", of.shard_id, self.uri()),
-            "older than its table",
-            format!(
-                "it has flushed nothing from generation {} on, and the base table has taken over {}: \
-                 its folder was lost, or copied at an earlier time",
-                of.current_generation,
-                compacted.unwrap_or_default()
-            ),
-        ))
-    }
-
-    /// Syncs what jobs before that of `epoch` left to the system's caches: what it will promise rests on it. They
-    /// are fenced, so nothing is added meanwhile.
-    async fn sync_before(
-        &self,
-        base: &Dataset,
-        store: &Store,
-        shard_id: ShardId,
-        epoch: WriterEpoch,
-    ) -> Result<()> {
-        let through = self.synced_through(shard_id).await?;
-        let is_left = through.is_some_and(|through| through.get() + 1 < epoch.get());
-        if is_left || !self.writer_defaults().fsync {
-            sync_table(base).await.context("syncing the table")?;
-        }
-        if through.is_some() {
-            let note = fsync_note::encode(shard_id, epoch);
-            store.put(&paths::unsynced(shard_id), note.into()).await?;
-        }
-        Ok(())
-    }
-
-    /// Through which epoch all that writers of the shard left is on disk; `None` where none of lancemem's ever
-    /// left anything to the system's caches.
-    pub(in crate::table) async fn synced_through(
-        &self,
-        shard_id: ShardId,
-    ) -> Result<Option<WriterEpoch>> {
-        let note = self.store().get(&paths::unsynced(shard_id), MaxBytes::NOTE).await;
-        match note {
-            // It says nothing, and there is one.
-            Err(Error::Corrupt { .. }) => Ok(Some(WriterEpoch(0))),
-            note => Ok(note?.map(|bytes| fsync_note::decode(&bytes, shard_id))),
-        }
-    }
-
-    /// The newest version, in which no field id is given twice from now on.
-    #[boxed]
-    pub(in crate::table) async fn without_reused_ids(&self) -> Result<BaseVersion> {
-        let newest = self.latest().await?;
-        if newest.dataset.manifest().uses_non_reusable_field_ids() {
-            return Ok(newest);
-        }
-        let action = format!("fixing the field ids of table {}", self.uri());
-        let base = with_own_field_ids(Dataset::clone(&newest.dataset), &action).await?;
-        if self.location().is_local() && self.writer_defaults().fsync {
-            sync_base(&base).await.context(&action)?;
-        }
-        self.latest().await
+        let table = catalog.location.name().to_owned();
+        let (base, ended) = (catalog.base.clone(), watch::Sender::new(false));
+        let table_id = catalog.table_id;
+        Ok(Self { writer, base, table, home, table_id, ended, maintenance: None })
     }
 }
 
@@ -418,6 +327,41 @@ impl Job {
     /// Tells when the job ends.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
+    }
+}
+
+/// Syncs what jobs before that of `epoch` left to the system's caches: what it will promise rests on it. They
+/// are fenced, so nothing is added meanwhile.
+async fn sync_before(
+    catalog: &Catalog,
+    base: &Dataset,
+    store: &Store,
+    shard_id: ShardId,
+    epoch: WriterEpoch,
+) -> Result<()> {
+    let through = synced_through(catalog, shard_id).await?;
+    let is_left = through.is_some_and(|through| through.get() + 1 < epoch.get());
+    if is_left || !catalog.defaults.fsync {
+        sync_table(base).await.context("syncing the table")?;
+    }
+    if through.is_some() {
+        let note = fsync_note::encode(shard_id, epoch);
+        store.put(&paths::unsynced(shard_id), note.into()).await?;
+    }
+    Ok(())
+}
+
+/// Through which epoch all that writers of the shard left is on disk; `None` where none of lancemem's ever
+/// left anything to the system's caches.
+pub(in crate::table) async fn synced_through(
+    catalog: &Catalog,
+    shard_id: ShardId,
+) -> Result<Option<WriterEpoch>> {
+    let note = catalog.store.get(&paths::unsynced(shard_id), MaxBytes::NOTE).await;
+    match note {
+        // It says nothing, and there is one.
+        Err(Error::Corrupt { .. }) => Ok(Some(WriterEpoch(0))),
+        note => Ok(note?.map(|bytes| fsync_note::decode(&bytes, shard_id))),
     }
 }
 

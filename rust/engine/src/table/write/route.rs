@@ -19,9 +19,10 @@ use lancemem_core::shard::{
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
 
 use super::job::Job;
-use super::turns::{Attempts, ShardTurns};
+use super::turns::Attempts;
 use crate::errors::Context;
 use crate::table::Table;
+use crate::table::catalog::{Catalog, ShardTurns};
 
 /// What a write did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl Table {
     /// An input error that names column and row where a finite number would become infinite.
     #[boxed]
     pub async fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        round_floats(rows, self.latest().await?.schema.rows.logical())
+        round_floats(rows, self.catalog.latest().await?.schema.rows.logical())
     }
 
     /// The shard ordinal of every row. Columns may come in any order and with any name beside
@@ -105,11 +106,7 @@ impl Table {
     /// # Errors
     /// An input error where the sharding column is missing or cannot be hashed.
     pub fn shard_ordinals(&self, rows: &RecordBatch) -> Result<Vec<i32>> {
-        let sharding = self
-            .sharding
-            .as_ref()
-            .ok_or_else(|| Error::input(format!("table {} has no sharding", self.uri())))?;
-        sharding.ordinals(&self.row_schema().with_column_types(rows, sharding)?)
+        ordinals_of(&self.catalog, rows)
     }
 
     /// The newest version that `app_id` has written to a shard, durably; read beside its
@@ -119,7 +116,7 @@ impl Table {
     /// An input error for a shard that does not exist; damage of its log.
     #[boxed]
     pub async fn txn_version(&self, shard_id: ShardId, app_id: &str) -> Result<Option<i64>> {
-        Ok(self.txns_of(shard_id).await?.get(app_id))
+        Ok(txns_of(&self.catalog, shard_id).await?.get(app_id))
     }
 
     /// Writes the rows of `batch`, those of each shard in one put. With a `txn` each shard takes them
@@ -139,11 +136,13 @@ impl Table {
         if batch.rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
-        batch.accept(&self.latest().await?.schema.rows)?;
-        let routing = self.routing().await?;
-        let writes = self.route(batch.rows)?.into_iter().map(|(ordinal, positions)| {
+        batch.accept(&self.catalog.latest().await?.schema.rows)?;
+        let catalog = &*self.catalog;
+        let routing = catalog.routing().await?;
+        let writes = route(catalog, batch.rows)?.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            async move { self.write_shard(shard_id?, &Part { batch, positions, txn }).await }
+            let part = Part { batch, positions, txn };
+            async move { write_shard(catalog, shard_id?, &part).await }
         });
         let written = try_join_all(writes).await?;
         Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
@@ -153,76 +152,83 @@ impl Table {
             already_written: sum.already_written + shard.already_written,
         }))
     }
+}
 
-    /// Writes to one shard, and again where another writer took the shard before the rows were in its
-    /// log: once in all.
-    async fn write_shard(&self, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
-        let turns = ShardTurns::of(self.location().home(), shard_id);
-        let _turn = turns.queue.lock().await;
-        let mut attempts = Attempts::begin();
-        loop {
-            let error = match self.try_write(shard_id, part, &turns, &mut attempts).await {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            if !attempts.goes_on(self.store(), shard_id, error).await? {
-                return Ok(part.written());
-            }
+/// Writes to one shard, and again where another writer took the shard before the rows were in its
+/// log: once in all.
+async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
+    let turns = ShardTurns::of(catalog.location.home(), shard_id);
+    let _turn = turns.queue.lock().await;
+    let mut attempts = Attempts::begin();
+    loop {
+        let error = match try_write(catalog, shard_id, part, &turns, &mut attempts).await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if !attempts.goes_on(&catalog.store, shard_id, error).await? {
+            return Ok(part.written());
         }
     }
+}
 
-    async fn try_write(
-        &self,
-        shard_id: ShardId,
-        part: &Part<'_>,
-        turns: &ShardTurns,
-        attempts: &mut Attempts,
-    ) -> Result<WriteResult> {
-        let already = WriteResult { already_written: 1, ..WriteResult::default() };
-        // Before the transaction id, which would be that of the own entry.
-        if attempts.is_written(self.store(), false).await? {
-            return Ok(part.written());
-        }
-        // Before the claim: a write that has nothing to do must not fence the job that runs there.
-        if let Some(txn) = part.txn
-            && !is_new(&self.txns_of(shard_id).await?, shard_id, txn)?
-        {
-            return Ok(already);
-        }
-        let config = WriterConfig { durable_write: true, ..self.defaults.clone() };
-        let job = self.open_job_by(shard_id, config, Some(&attempts.turn(turns))).await?;
-        if attempts.is_written(self.store(), true).await? {
-            close(&job).await?;
-            return Ok(part.written());
-        }
-        // Others leave the claim alone until its rows are there, and no longer: the flush behind those
-        // may have been fenced each time.
-        job.flush_log_of(2).await;
-        attempts.plan(job.first_entry());
-        let done = part.put(&job).await?;
+async fn try_write(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    part: &Part<'_>,
+    turns: &ShardTurns,
+    attempts: &mut Attempts,
+) -> Result<WriteResult> {
+    let already = WriteResult { already_written: 1, ..WriteResult::default() };
+    // Before the transaction id, which would be that of the own entry.
+    if attempts.is_written(&catalog.store, false).await? {
+        return Ok(part.written());
+    }
+    // Before the claim: a write that has nothing to do must not fence the job that runs there.
+    if let Some(txn) = part.txn
+        && !is_new(&txns_of(catalog, shard_id).await?, shard_id, txn)?
+    {
+        return Ok(already);
+    }
+    let config = WriterConfig { durable_write: true, ..catalog.defaults.clone() };
+    let job = Job::open_in_turn(catalog, shard_id, config, Some(&attempts.turn(turns))).await?;
+    if attempts.is_written(&catalog.store, true).await? {
         close(&job).await?;
-        if done.already_written {
-            return Ok(already);
-        }
-        let wal_entries = job.stats().wal_entries;
-        Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
+        return Ok(part.written());
     }
+    // Others leave the claim alone until its rows are there, and no longer: the flush behind those
+    // may have been fenced each time.
+    job.flush_log_of(2).await;
+    attempts.plan(job.first_entry());
+    let done = part.put(&job).await?;
+    close(&job).await?;
+    if done.already_written {
+        return Ok(already);
+    }
+    let wal_entries = job.stats().wal_entries;
+    Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
+}
 
-    /// What is durable in a shard, without a claim.
-    pub(super) async fn txns_of(&self, shard_id: ShardId) -> Result<Txns> {
-        recorded_txns(self.store(), &self.manifest_store(shard_id)).await
-    }
+/// What is durable in a shard, without a claim.
+pub(super) async fn txns_of(catalog: &Catalog, shard_id: ShardId) -> Result<Txns> {
+    recorded_txns(&catalog.store, &catalog.manifest_store(shard_id)).await
+}
 
-    /// The positions of the rows of each ordinal, in their order.
-    pub(super) fn route(&self, rows: &RecordBatch) -> Result<BTreeMap<i32, UInt32Array>> {
-        let mut positions: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
-        for (row, ordinal) in (0_u32..).zip(self.shard_ordinals(rows)?) {
-            positions.entry(ordinal).or_default().push(row);
-        }
-        let arrays =
-            positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
-        Ok(arrays.collect())
+/// As [`Table::shard_ordinals`].
+fn ordinals_of(catalog: &Catalog, rows: &RecordBatch) -> Result<Vec<i32>> {
+    let sharding = catalog.sharding.as_ref();
+    let missing = || Error::input(format!("table {} has no sharding", catalog.uri()));
+    let sharding = sharding.ok_or_else(missing)?;
+    sharding.ordinals(&catalog.row_schema().with_column_types(rows, sharding)?)
+}
+
+/// The positions of the rows of each ordinal, in their order.
+pub(super) fn route(catalog: &Catalog, rows: &RecordBatch) -> Result<BTreeMap<i32, UInt32Array>> {
+    let mut positions: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
+    for (row, ordinal) in (0_u32..).zip(ordinals_of(catalog, rows)?) {
+        positions.entry(ordinal).or_default().push(row);
     }
+    let arrays = positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
+    Ok(arrays.collect())
 }
 
 /// Ends a job whose rows are in the log. That the shard was claimed since undoes nothing.

@@ -1,83 +1,22 @@
-//! Turns of calls that claim a shard for themselves, within this process and among processes.
+//! Attempts of calls that claim a shard for themselves.
 //!
-//! Owns: the queue of this process for each shard, its record of the shard's claims, and when a
-//! fenced write is retried.
-//! Does not own: how long a claim of another process is left alone (the core's `turn`), or the
-//! write.
+//! Owns: when a fenced write is retried, and when it is done although its writer was fenced.
+//! Does not own: the turns of this process (`claims` in `catalog`), how long a claim of another
+//! process is left alone (the core's `turn`), or the write.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lancemem_core::shard::{ClaimTurn, EntryStanding, PlannedEntry};
 use lancemem_core::store::{Moment, Store};
-use lancemem_core::types::{Error, PerProcess, Result, ShardId, WriterEpoch};
-use parking_lot::Mutex;
+use lancemem_core::types::{Error, Result, ShardId};
 use tokio::time::Instant;
+
+use crate::table::catalog::ShardTurns;
 
 /// How long a call retries its write to one shard beside other writers.
 const WRITE_LIMIT: Duration = Duration::from_mins(1);
-/// How long a claim without rows is left alone: the time of a claim and a WAL entry on a remote
-/// store.
-const GRACE: Duration = Duration::from_secs(3);
-/// How long after a claim of another process its next claim is expected.
-const CROWDED: Duration = Duration::from_secs(2);
 /// How long the log shows reliably whether an entry was written: collectors keep younger ones.
 const CERTAIN: Duration = Duration::from_mins(10);
-/// Entries of the map of shards above which shards without a running call are evicted.
-const MOST_IDLE: usize = 4096;
-
-type Shards = Mutex<HashMap<(String, ShardId), Arc<ShardTurns>>>;
-
-static SHARDS: PerProcess<Shards> = PerProcess::new(Shards::default);
-
-/// The claims of one shard, as seen by this process.
-#[derive(Debug, Default)]
-pub(in crate::table) struct ShardTurns {
-    /// Held by the write of this process that may claim.
-    pub queue: tokio::sync::Mutex<()>,
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// The newest claim of this process.
-    claimed: Option<WriterEpoch>,
-    /// When a claim of another process was found between two claims of this process.
-    crowded: Option<Instant>,
-}
-
-impl ShardTurns {
-    /// The turns of a shard of the table at `home`.
-    pub fn of(home: String, shard_id: ShardId) -> Arc<Self> {
-        let mut shards = SHARDS.get().lock();
-        if shards.len() > MOST_IDLE {
-            shards.retain(|_, turns| Arc::strong_count(turns) > 1);
-        }
-        shards.entry((home, shard_id)).or_default().clone()
-    }
-
-    /// Records a claim of this process.
-    pub fn claimed(&self, epoch: WriterEpoch) {
-        let mut known = self.known.lock();
-        let is_next = known.claimed.is_none_or(|before| before.next() == epoch);
-        if !is_next {
-            known.crowded = Some(Instant::now());
-        }
-        known.claimed = known.claimed.max(Some(epoch));
-    }
-
-    fn turn(&self, begun: Instant) -> ClaimTurn {
-        let known = self.known.lock();
-        ClaimTurn {
-            claimed_here: known.claimed,
-            crowded: known.crowded.is_some_and(|seen| seen.elapsed() < CROWDED),
-            grace: GRACE,
-            until: begun + WRITE_LIMIT,
-            limit: WRITE_LIMIT,
-        }
-    }
-}
 
 /// The attempts of one write to one shard. Each attempt claims the shard.
 #[derive(Debug)]
@@ -96,7 +35,7 @@ impl Attempts {
 
     /// The conditions of the next claim.
     pub fn turn(&self, turns: &ShardTurns) -> ClaimTurn {
-        turns.turn(self.begun)
+        turns.turn(self.begun, WRITE_LIMIT)
     }
 
     /// Records the entry that is about to be written.

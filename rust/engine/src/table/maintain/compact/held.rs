@@ -14,7 +14,8 @@ use lancemem_core::types::WriterConfig;
 
 use super::*;
 use crate::holds::hold;
-use crate::table::{CreateOptions, Job};
+use crate::table::catalog::CreateOptions;
+use crate::table::write::Job;
 
 fn rows(ids: std::ops::Range<i64>, value: i64) -> RecordBatch {
     let schema = Arc::new(Schema::new(vec![

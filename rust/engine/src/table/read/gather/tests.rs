@@ -14,7 +14,7 @@ use lancemem_core::types::WriterConfig;
 
 use super::*;
 use crate::compaction::CompactionSettings;
-use crate::table::{CreateOptions, Job};
+use crate::table::{Catalog, CreateOptions, Job};
 
 fn rows(ids: &[i64], value: i64) -> RecordBatch {
     let schema = Arc::new(Schema::new(vec![
@@ -28,7 +28,7 @@ fn rows(ids: &[i64], value: i64) -> RecordBatch {
 
 /// A job that puts, flushes and compacts after it has taken its snapshot.
 #[derive(Debug)]
-struct Busy(Arc<Job>);
+struct Busy(Arc<Job>, Arc<Table>);
 
 #[async_trait]
 impl LiveJob for Busy {
@@ -36,11 +36,11 @@ impl LiveJob for Busy {
         LiveJob::shard_id(&*self.0)
     }
 
-    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
+    async fn snapshot(&self, table: &Catalog) -> Result<ShardSnapshot> {
         let snapshot = LiveJob::snapshot(&*self.0, table).await?;
         self.0.put(&rows(&[1, 2], 2)).await?;
         self.0.flush().await?;
-        table.compact_with(&CompactionSettings::default()).await?;
+        self.1.compact_with(&CompactionSettings::default()).await?;
         Ok(snapshot)
     }
 }
@@ -59,7 +59,7 @@ async fn a_compaction_behind_the_rows_in_memory_shows_a_later_put_whole_or_not_a
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     let job = table.start_job(shard_id, WriterConfig::default()).await.unwrap();
     job.put(&rows(&[1], 1)).await.unwrap();
-    let busy: Arc<dyn LiveJob> = Arc::new(Busy(job.clone()));
+    let busy: Arc<dyn LiveJob> = Arc::new(Busy(job.clone(), table.clone()));
     let keys = rows(&[1, 2], 0).project(&[0]).unwrap();
     let found = table.get(&keys, None, Consistency::Live, &[busy]).await.unwrap();
     let values = found.rows[0].column(1).as_primitive::<Int64Type>();
