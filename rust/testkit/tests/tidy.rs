@@ -13,7 +13,8 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 const HEADER_LINES: usize = 2;
 
-/// What one module may name with `crate::`, and words that have no business in it.
+/// What one module may name with `crate::` (a wing: with `crate::table::`), and words that have no
+/// business in it.
 struct Layer {
     source: &'static str,
     module: &'static str,
@@ -32,6 +33,8 @@ const fn layer(
 
 const CORE: &str = "rust/core/src";
 const ENGINE: &str = "rust/engine/src";
+/// Its folders are the wings of `Table`, layers of their own inside the layer `table`.
+const TABLE: &str = "rust/engine/src/table";
 
 /// No I/O, no locks, no runtime: values only.
 const PURE: &[&str] = &["tokio", "object_store", "parking_lot", "std::fs", "Mutex", "RwLock"];
@@ -103,6 +106,11 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "compaction", BELOW_COMPACTION, NO_WRITER),
     layer(ENGINE, "garbage", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "table", BELOW_TABLE, &[]),
+    layer(TABLE, "catalog", &[], NO_WRITER),
+    layer(TABLE, "read", &["catalog"], NO_WRITER),
+    // These two need each other: a job holds its maintenance, which flushes by a job.
+    layer(TABLE, "write", &["catalog", "read", "maintain"], &[]),
+    layer(TABLE, "maintain", &["catalog", "read", "write"], NO_WRITER),
     layer(ENGINE, "provider", BELOW_TABLE, NO_WRITER),
     // Beside `table`, whose jobs it offers; `table` knows nothing of it.
     layer(ENGINE, "serve", BELOW_SERVE, &["ShardWriter"]),
@@ -236,7 +244,7 @@ fn a_module_names_only_what_lies_below_it() {
             continue;
         };
         let code = code_only(without_test_module(&file.text));
-        for (line, import) in crate_imports(&code) {
+        for (line, import) in imports_of(&code, "crate::") {
             if import != module && !layer.may_import.contains(&import.as_str()) {
                 broken.add(&file, line, &format!("`{module}` may not name `crate::{import}`"));
             }
@@ -246,6 +254,40 @@ fn a_module_names_only_what_lies_below_it() {
         }
     }
     broken.check();
+}
+
+#[test]
+fn a_wing_of_the_table_names_only_the_wings_below_it() {
+    let mut broken = Report::default();
+    let mut seen = 0;
+    for file in rust_sources().into_iter().filter(|file| !file.is_test()) {
+        let Some((wing, _)) = inside(&file.path, TABLE).and_then(|path| path.split_once('/'))
+        else {
+            continue;
+        };
+        let Some(layer) = LAYERS.iter().find(|it| it.source == TABLE && it.module == wing) else {
+            broken.add(&file, 1, &format!("`{wing}` has no layer; give it one in LAYERS"));
+            continue;
+        };
+        seen += 1;
+        let code = code_only(without_test_module(&file.text));
+        for (line, import) in imports_of(&code, "crate::table::") {
+            // The facade names every wing, so only its type may be named, not what it re-exports.
+            if import != "Table" && !layer.may_import.contains(&import.as_str()) {
+                let rule = format!("`{wing}` may not name `crate::table::{import}`");
+                broken.add(&file, line, &rule);
+            }
+        }
+        // The other way to another wing; `pub(super)` and the sibling's `super::` are free.
+        for (line, word) in words(&code, &["super::super"]) {
+            broken.add(&file, line, &format!("write `crate::table::` for `{word}`"));
+        }
+        for (line, word) in words(&code, layer.never) {
+            broken.add(&file, line, &format!("`{word}` has no place in `{wing}`"));
+        }
+    }
+    broken.check();
+    assert!(seen > 25, "only {seen} files: have the wings moved?");
 }
 
 #[test]
@@ -396,8 +438,10 @@ fn tidy_finds_words_across_a_break() {
 #[test]
 fn tidy_reads_imports_in_every_form() {
     let code = "use crate::wal::Tail;\nuse crate::{types::{Error, Result}, store as s};\nlet x = crate::plan::y();";
-    let found: Vec<_> =
-        crate_imports(code).into_iter().map(|(line, name)| format!("{line} {name}")).collect();
+    let found: Vec<_> = imports_of(code, "crate::")
+        .into_iter()
+        .map(|(line, name)| format!("{line} {name}"))
+        .collect();
     assert_eq!(found, ["1 wal", "2 types", "2 store", "3 plan"]);
 }
 
@@ -517,9 +561,13 @@ fn tracked_text_files() -> Vec<Source> {
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
     let source = [CORE, ENGINE].into_iter().find(|source| path.starts_with(source))?;
-    let inside = path.strip_prefix(source)?.trim_start_matches('/');
-    let module = inside.split('/').next()?.trim_end_matches(".rs");
+    let module = inside(path, source)?.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
+}
+
+/// The path of a file below `folder`.
+fn inside<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+    path.strip_prefix(folder)?.strip_prefix('/')
 }
 
 // --- text ------------------------------------------------------------------
@@ -584,10 +632,11 @@ fn without_test_module(text: &str) -> &str {
     inline.map_or(text, |(at, _)| &text[..at])
 }
 
-/// The first name after each `crate::`, with its line; a group `{a, b::c}` gives several.
-fn crate_imports(code: &str) -> Vec<(usize, String)> {
+/// The first name after each `start`, such as `crate::`, with its line; a group `{a, b::c}` gives
+/// several.
+fn imports_of(code: &str, start: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (at, txn) in code.match_indices("crate::") {
+    for (at, txn) in code.match_indices(start) {
         if code[..at].chars().next_back().is_some_and(|before| is_word(before) || before == '$') {
             continue;
         }

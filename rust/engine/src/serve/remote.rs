@@ -35,7 +35,7 @@ use super::address::Address;
 use super::endpoint::read;
 use super::token::{HEADER, Token};
 use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
-use crate::table::{LiveJob, Table, VersionStamp};
+use crate::table::{Catalog, LiveJob, VersionStamp};
 
 /// How long the other end may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -171,7 +171,7 @@ impl RemoteJob {
     }
 
     /// A snapshot of the job. Only rows that were not received before travel.
-    async fn read_snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
+    async fn read_snapshot(&self, table: &Catalog) -> Result<ShardSnapshot> {
         let rows = table.row_schema();
         let mut copy = self.copy.lock().await;
         copy.forget_other_columns(&rows);
@@ -260,7 +260,7 @@ impl RemoteJob {
     }
 
     /// Refuses the snapshot of another table: two tables can have shards with the same id.
-    fn check(&self, header: &Header, table: &Table) -> Result<()> {
+    fn check(&self, header: &Header, table: &Catalog) -> Result<()> {
         let name = table.location().name();
         if header.table != name {
             return Err(Error::input(format!(
@@ -280,7 +280,7 @@ impl RemoteJob {
     }
 
     /// Refuses the snapshot of a table with the same name at another location.
-    async fn check_base(&self, base: VersionStamp, table: &Table) -> Result<()> {
+    async fn check_base(&self, base: VersionStamp, table: &Catalog) -> Result<()> {
         if table.has_had(base).await? {
             return Ok(());
         }
@@ -330,7 +330,7 @@ impl LiveJob for RemoteJob {
         self.shard_id
     }
 
-    async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
+    async fn snapshot(&self, table: &Catalog) -> Result<ShardSnapshot> {
         self.read_snapshot(table).await
     }
 }

@@ -1,0 +1,60 @@
+//! The read wing: what one query reads of a table.
+//!
+//! Owns: [`Reader`], the caches of a table handle; taking a snapshot, and scans and lookups of it.
+//! Does not own: the shards and base versions that a snapshot consists of (`catalog`), the plan of
+//! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
+//!
+//! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `again`, `dead_rows`, `scan`,
+//! `get`.
+//!
+//! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
+//! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
+
+mod again;
+mod dead_rows;
+mod foreign_rows;
+mod gather;
+mod get;
+mod live_job;
+mod scan;
+mod token;
+
+use std::sync::Arc;
+
+use crate::deletion_vectors::VectorFiles;
+use crate::snapshot::{Snapshot, SnapshotToken, SsTableCache};
+use crate::table::catalog::Catalog;
+use crate::visibility::MergeCache;
+use gather::TailCache;
+
+pub(super) use dead_rows::shards_of;
+pub(super) use gather::{Purpose, Reading, Sources};
+pub use live_job::LiveJob;
+pub use scan::{Scan, ScanOptions};
+
+/// Takes the snapshots of a table handle, over the caches of that handle.
+#[derive(Debug)]
+pub(super) struct Reader {
+    catalog: Arc<Catalog>,
+    pub(super) sstables: Arc<SsTableCache>,
+    pub(super) tails: TailCache,
+    pub(super) merges: Arc<MergeCache>,
+    pub(super) vectors: VectorFiles,
+    /// The snapshot that was last opened by its token.
+    token_snapshot: tokio::sync::Mutex<Option<(SnapshotToken, Arc<Snapshot>)>>,
+}
+
+impl Reader {
+    pub(super) fn new(catalog: Arc<Catalog>) -> Self {
+        let sstables = Arc::new(SsTableCache::default());
+        let vectors = VectorFiles::new(sstables.bound());
+        Self {
+            catalog,
+            sstables,
+            tails: TailCache::default(),
+            merges: Arc::default(),
+            vectors,
+            token_snapshot: tokio::sync::Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `Scan`: a lazy read, which has its options now and takes a snapshot when it runs.
+//!
+//! Owns: the snapshot of each execution, a new one or the caller's, and returning its rows.
+//! Does not own: the plan.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use async_recursion::async_recursion as boxed;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::prelude::SessionContext;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use lancemem_core::types::Result;
+
+use super::live_job::LiveJob;
+use crate::damage::{naming_damage, naming_damage_of};
+use crate::errors::BaseContext;
+use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
+use crate::snapshot::{Consistency, Snapshot};
+use crate::table::Table;
+
+/// What to read.
+#[derive(Clone, Debug, Default)]
+pub struct ScanOptions {
+    /// Columns of the result, in order; `None` for all.
+    pub columns: Option<Vec<String>>,
+    /// A condition on the table's columns.
+    pub filter: Option<Condition>,
+    /// Rows to skip.
+    pub offset: usize,
+    /// The largest number of rows in the result.
+    pub limit: Option<usize>,
+    /// The part of the rows to read, for readers that share a snapshot; `None` for all rows. Offset
+    /// and limit count within the part.
+    pub part: Option<ReadPart>,
+    /// The consistency of the read. Ignored in a read of a snapshot, which has its own.
+    pub consistency: Consistency,
+}
+
+/// A read that has not begun.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    table: Arc<Table>,
+    read_at: ReadAt,
+    options: ScanOptions,
+}
+
+/// The snapshot that a scan reads.
+#[derive(Clone, Debug)]
+enum ReadAt {
+    /// A new snapshot for each execution. A live one includes these jobs.
+    Newest(Vec<Arc<dyn LiveJob>>),
+    /// A fixed snapshot.
+    Snapshot(Arc<Snapshot>),
+}
+
+impl Scan {
+    const fn new(table: Arc<Table>, jobs: Vec<Arc<dyn LiveJob>>, options: ScanOptions) -> Self {
+        Self { table, read_at: ReadAt::Newest(jobs), options }
+    }
+
+    /// A read of a snapshot of [`Table::snapshot`]: every execution returns the same rows.
+    #[must_use]
+    pub const fn of_snapshot(
+        table: Arc<Table>,
+        snapshot: Arc<Snapshot>,
+        options: ScanOptions,
+    ) -> Self {
+        Self { table, read_at: ReadAt::Snapshot(snapshot), options }
+    }
+
+    /// The rows as a stream of batches; memory is bounded by what runs in parallel.
+    ///
+    /// # Errors
+    /// An input error for an unknown column or a condition that does not parse.
+    #[boxed]
+    pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
+        Ok(self.started().await?.1)
+    }
+
+    /// The stream, and the snapshot that it reads.
+    async fn started(&self) -> Result<(Arc<Snapshot>, SendableRecordBatchStream)> {
+        let snapshot = self.snapshot().await?;
+        let planned = self.plan_of(&snapshot, self.options.columns.clone());
+        let (ScanPlan { plan, .. }, session) = naming_damage(&snapshot.base, planned).await?;
+        let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
+        Ok((snapshot, stream))
+    }
+
+    /// The schema, and the rows as a stream whose errors are lancemem's.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    #[boxed]
+    pub async fn batches(&self) -> Result<(SchemaRef, BoxStream<'static, Result<RecordBatch>>)> {
+        let (snapshot, stream) = self.started().await?;
+        let schema = stream.schema();
+        let rows = stream.map(|batch| batch.in_base("scanning"));
+        Ok((schema, naming_damage_of(snapshot.base.clone(), rows)))
+    }
+
+    /// All rows and their schema.
+    ///
+    /// # Errors
+    /// As [`Self::stream`], and errors of the running plan.
+    #[boxed]
+    pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        self.on_snapshot(|snapshot| async move {
+            let columns = self.options.columns.clone();
+            let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, columns).await?;
+            let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
+            let schema = stream.schema();
+            let batches = stream.try_collect().await.in_base("scanning")?;
+            Ok((schema, batches))
+        })
+        .await
+    }
+
+    /// The number of rows of [`Self::stream`]. Reads no row where an earlier scan of the same
+    /// snapshot counted them.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    #[boxed]
+    pub async fn count_rows(&self) -> Result<usize> {
+        self.on_snapshot(|snapshot| self.count_of(snapshot)).await
+    }
+
+    async fn count_of(&self, snapshot: Arc<Snapshot>) -> Result<usize> {
+        if self.options.filter.is_none()
+            && self.options.part.is_none()
+            && let Some(rows) = self.known_rows(&snapshot).await?
+        {
+            let rows = rows.saturating_sub(self.options.offset);
+            return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
+        }
+        let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, Some(Vec::new())).await?;
+        let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
+        stream
+            .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
+            .await
+            .in_base("counting")
+    }
+
+    /// The number of rows of a snapshot, where it is known without reading them.
+    async fn known_rows(&self, snapshot: &Snapshot) -> Result<Option<usize>> {
+        if snapshot.is_base_only() {
+            let rows =
+                snapshot.base.count_rows(None).await.in_base("counting the base table's rows");
+            return rows.map(Some);
+        }
+        Ok(self.table.reader.merges.rows(snapshot))
+    }
+
+    /// The plan as text, followed by a line for each pruned source.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    #[boxed]
+    pub async fn explain(&self) -> Result<String> {
+        let (planned, _) = self.plan(self.options.columns.clone()).await?;
+        let nodes = displayable(planned.plan.as_ref()).indent(true).to_string();
+        Ok(with_pruned(nodes, &planned))
+    }
+
+    /// Runs the plan to its end and returns it as text, with the rows and times of each node.
+    ///
+    /// # Errors
+    /// As [`Self::collect`].
+    #[boxed]
+    pub async fn explain_analyze(&self) -> Result<String> {
+        let snapshot = self.snapshot().await?;
+        let analyzed = async {
+            let (planned, session) = self.plan_of(&snapshot, self.options.columns.clone()).await?;
+            let plan = planned.plan.clone();
+            let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
+            let count =
+                |rows, batch: RecordBatch| futures::future::ready(Ok(rows + batch.num_rows()));
+            let rows: usize = stream.try_fold(0, count).await.in_base("scanning")?;
+            let nodes = DisplayableExecutionPlan::with_metrics(plan.as_ref());
+            let nodes = nodes.indent(true).to_string();
+            Ok(with_pruned(format!("rows={rows}\n{nodes}"), &planned))
+        };
+        naming_damage(&snapshot.base, analyzed).await
+    }
+
+    /// The schema of the result.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    #[boxed]
+    pub async fn schema(&self) -> Result<SchemaRef> {
+        let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
+        Ok(plan.schema())
+    }
+
+    /// Runs `read` on the snapshot. Retries with a new snapshot if the base version was cleaned up
+    /// meanwhile; a fixed snapshot is not retried.
+    async fn on_snapshot<T: Send, R: Future<Output = Result<T>> + Send>(
+        &self,
+        read: impl Fn(Arc<Snapshot>) -> R,
+    ) -> Result<T> {
+        match &self.read_at {
+            ReadAt::Newest(_) => self.table.reader.read_again(|| self.snapshot(), read).await,
+            ReadAt::Snapshot(snapshot) => {
+                naming_damage(&snapshot.base, read(snapshot.clone())).await
+            }
+        }
+    }
+
+    async fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        match &self.read_at {
+            ReadAt::Newest(jobs) => self.table.snapshot(self.options.consistency, jobs).await,
+            ReadAt::Snapshot(snapshot) => Ok(snapshot.clone()),
+        }
+    }
+
+    async fn plan(&self, columns: Option<Vec<String>>) -> Result<(ScanPlan, SessionContext)> {
+        let snapshot = self.snapshot().await?;
+        self.plan_of(&snapshot, columns).await
+    }
+
+    async fn plan_of(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        columns: Option<Vec<String>>,
+    ) -> Result<(ScanPlan, SessionContext)> {
+        let session = plan::session();
+        let filter = match &self.options.filter {
+            Some(condition) => Some(condition.resolve(&session, &snapshot.schema).await?),
+            None => None,
+        };
+        let ScanOptions { offset, limit, part, .. } = self.options;
+        let request = ScanRequest { columns, filter, offset, limit, part };
+        let plan = self.table.plan(&session, snapshot, &request).await?;
+        Ok((plan, session))
+    }
+}
+
+impl Table {
+    /// A lazy read. `jobs` are running jobs, of this process or served by another, whose MemTables
+    /// a live scan reads.
+    ///
+    /// ```no_run
+    /// use futures::TryStreamExt;
+    /// use lancemem::{Condition, ScanOptions, Table};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let options = ScanOptions {
+    ///     columns: Some(vec!["id".to_owned(), "price".to_owned()]),
+    ///     filter: Some(Condition::from("price > 3")),
+    ///     ..ScanOptions::default()
+    /// };
+    /// let (schema, mut batches) = table.scan(options, Vec::new()).batches().await?;
+    /// while let Some(batch) = batches.try_next().await? {
+    ///     assert_eq!(batch.num_columns(), schema.fields().len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scan(self: &Arc<Self>, options: ScanOptions, jobs: Vec<Arc<dyn LiveJob>>) -> Scan {
+        Scan::new(self.clone(), jobs, options)
+    }
+
+    /// The plan of one scan over one snapshot, with its deletion vectors where they are known.
+    pub(crate) async fn plan(
+        &self,
+        session: &SessionContext,
+        snapshot: &Arc<Snapshot>,
+        request: &ScanRequest,
+    ) -> Result<ScanPlan> {
+        self.reader.take_dead_rows(snapshot).await;
+        plan_scan(session, snapshot, &self.reader.merges, request).await
+    }
+}
+
+fn with_pruned(nodes: String, planned: &ScanPlan) -> String {
+    planned.pruned.iter().fold(nodes, |text, pruned| format!("{text}{pruned}\n"))
+}

@@ -1,0 +1,289 @@
+//! Writing to a table without holding a job: rows are routed, written and acknowledged.
+//!
+//! Owns: routing rows to shards, the short-lived jobs that write them, and which transaction ids the
+//! shards have recorded.
+//! Does not own: throughput; a program that writes often starts jobs of its own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow::compute::{take, take_record_batch};
+use arrow_array::cast::AsArray;
+use arrow_array::{RecordBatch, UInt32Array};
+use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use lancemem_core::format::round_floats;
+use lancemem_core::shard::{
+    Acknowledged, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
+};
+use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
+
+use super::job::Job;
+use super::turns::Attempts;
+use crate::errors::Context;
+use crate::table::Table;
+use crate::table::catalog::{Catalog, ShardTurns};
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteResult {
+    /// Rows written, or keys deleted.
+    pub rows: usize,
+    /// Shards that took them.
+    pub shards: usize,
+    /// WAL entries that hold them.
+    pub wal_entries: u64,
+    /// Shards in which the write's transaction id was recorded already, so that nothing was written.
+    pub already_written: usize,
+}
+
+/// What one call writes to one shard.
+struct Part<'a> {
+    batch: WriteBatch<'a>,
+    positions: UInt32Array,
+    txn: Option<&'a Txn>,
+}
+
+impl Part<'_> {
+    /// Puts the rows as one put, which becomes one entry of the log.
+    async fn put(&self, job: &Job) -> Result<Acknowledged> {
+        let options = WriteOptions::default().txn(self.txn);
+        let WriteBatch { rows, deletes } = self.batch;
+        // All of them, in their order: no second copy is made.
+        if self.positions.len() == rows.num_rows() {
+            return job.write(self.batch, options).await;
+        }
+        let rows = take_record_batch(rows, &self.positions).context("routing rows")?;
+        let Deletes::Mask(mask) = deletes else {
+            return job.write(WriteBatch { rows: &rows, deletes }, options).await;
+        };
+        let mask = take(mask, &self.positions, None).context("routing rows")?;
+        job.write(WriteBatch::changes(&rows, mask.as_boolean()), options).await
+    }
+
+    /// What a call did whose entry was found in the log.
+    fn written(&self) -> WriteResult {
+        let rows = self.positions.len();
+        WriteResult { rows, shards: 1, wal_entries: 1, already_written: 0 }
+    }
+}
+
+impl Table {
+    /// Adds or replaces rows. Returns when all of them are durable.
+    ///
+    /// Rows are checked for all shards before any is written. A shard that another writer takes before
+    /// the rows are in its log is claimed again, for a minute at most.
+    ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::Table;
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 12.0])).unwrap();
+    /// let written = table.upsert(&rows).await?;
+    /// assert_eq!(written.rows, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// An input error that names column and row, with nothing written. Retry where other writers had a
+    /// shard all the time: the rows of other shards may be written.
+    #[boxed]
+    pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
+        self.write(WriteBatch::upserts(rows), None).await
+    }
+
+    /// Deletes the rows with these keys, whether they exist or not.
+    ///
+    /// ```no_run
+    /// use arrow_array::record_batch;
+    /// use lancemem::Table;
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let keys = record_batch!(("id", Int64, [1, 2])).unwrap();
+    /// table.delete(&keys).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::upsert`].
+    #[boxed]
+    pub async fn delete(&self, keys: &RecordBatch) -> Result<WriteResult> {
+        self.write(WriteBatch::deletes(keys), None).await
+    }
+
+    /// `rows` with the floats rounded to the nearest that the table holds in fewer bits.
+    ///
+    /// # Errors
+    /// An input error that names column and row where a finite number would become infinite.
+    #[boxed]
+    pub async fn round_floats(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        round_floats(rows, self.catalog.latest().await?.schema.rows.logical())
+    }
+
+    /// The shard ordinal of every row. Columns may come in any order and with any name beside
+    /// the sharding column.
+    ///
+    /// # Errors
+    /// An input error where the sharding column is missing or cannot be hashed.
+    pub fn shard_ordinals(&self, rows: &RecordBatch) -> Result<Vec<i32>> {
+        ordinals_of(&self.catalog, rows)
+    }
+
+    /// The newest version that `app_id` has written to a shard, durably; read beside its
+    /// job.
+    ///
+    /// # Errors
+    /// An input error for a shard that does not exist; damage of its log.
+    #[boxed]
+    pub async fn txn_version(&self, shard_id: ShardId, app_id: &str) -> Result<Option<i64>> {
+        Ok(txns_of(&self.catalog, shard_id).await?.get(app_id))
+    }
+
+    /// Writes the rows of `batch`, those of each shard in one put. With a `txn` each shard takes them
+    /// only where it has not recorded the transaction id, and records it together with them.
+    ///
+    /// ```no_run
+    /// use arrow_array::{BooleanArray, record_batch};
+    /// use lancemem::{Table, Txn, WriteBatch};
+    ///
+    /// # async fn example() -> lancemem::Result<()> {
+    /// let table = Table::open("/data/board.lance").await?;
+    /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 0.0])).unwrap();
+    /// // The second row deletes its key, whatever its price is.
+    /// let deletes = BooleanArray::from(vec![false, true]);
+    /// let txn = Txn::new("orders-stream", 7)?;
+    /// table.write(WriteBatch::changes(&rows, &deletes), Some(&txn)).await?;
+    /// // The shards have recorded version 7: a repetition writes nothing.
+    /// let again = table.write(WriteBatch::changes(&rows, &deletes), Some(&txn)).await?;
+    /// assert_eq!(again.rows, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::upsert`]; stale where a shard has a newer version of the application.
+    pub fn write<'a>(
+        &'a self,
+        batch: WriteBatch<'a>,
+        txn: Option<&'a Txn>,
+    ) -> BoxFuture<'a, Result<WriteResult>> {
+        self.write_routed(batch, txn).boxed()
+    }
+
+    async fn write_routed(&self, batch: WriteBatch<'_>, txn: Option<&Txn>) -> Result<WriteResult> {
+        if batch.rows.num_rows() == 0 {
+            return Ok(WriteResult::default());
+        }
+        batch.accept(&self.catalog.latest().await?.schema.rows)?;
+        let catalog = &*self.catalog;
+        let routing = catalog.routing().await?;
+        let writes = route(catalog, batch.rows)?.into_iter().map(|(ordinal, positions)| {
+            let shard_id = shard_of(&routing, ordinal);
+            let part = Part { batch, positions, txn };
+            async move { write_shard(catalog, shard_id?, &part).await }
+        });
+        let written = try_join_all(writes).await?;
+        Ok(written.into_iter().fold(WriteResult::default(), |sum, shard| WriteResult {
+            rows: sum.rows + shard.rows,
+            shards: sum.shards + shard.shards,
+            wal_entries: sum.wal_entries + shard.wal_entries,
+            already_written: sum.already_written + shard.already_written,
+        }))
+    }
+}
+
+/// Writes to one shard, and again where another writer took the shard before the rows were in its
+/// log: once in all.
+async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
+    let turns = ShardTurns::of(catalog.location.home(), shard_id);
+    let _turn = turns.queue.lock().await;
+    let mut attempts = Attempts::begin();
+    loop {
+        let error = match try_write(catalog, shard_id, part, &turns, &mut attempts).await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if !attempts.goes_on(&catalog.store, shard_id, error).await? {
+            return Ok(part.written());
+        }
+    }
+}
+
+async fn try_write(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    part: &Part<'_>,
+    turns: &ShardTurns,
+    attempts: &mut Attempts,
+) -> Result<WriteResult> {
+    let already = WriteResult { already_written: 1, ..WriteResult::default() };
+    // Before the transaction id, which would be that of the own entry.
+    if attempts.is_written(&catalog.store, false).await? {
+        return Ok(part.written());
+    }
+    // Before the claim: a write that has nothing to do must not fence the job that runs there.
+    if let Some(txn) = part.txn
+        && !is_new(&txns_of(catalog, shard_id).await?, shard_id, txn)?
+    {
+        return Ok(already);
+    }
+    let config = WriterConfig { durable_write: true, ..catalog.defaults.clone() };
+    let job = Job::open_in_turn(catalog, shard_id, config, Some(&attempts.turn(turns))).await?;
+    if attempts.is_written(&catalog.store, true).await? {
+        close(&job).await?;
+        return Ok(part.written());
+    }
+    // Others leave the claim alone until its rows are there, and no longer: the flush behind those
+    // may have been fenced each time.
+    job.flush_log_of(2).await;
+    attempts.plan(job.first_entry());
+    let done = part.put(&job).await?;
+    close(&job).await?;
+    if done.already_written {
+        return Ok(already);
+    }
+    let wal_entries = job.stats().wal_entries;
+    Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
+}
+
+/// What is durable in a shard, without a claim.
+pub(super) async fn txns_of(catalog: &Catalog, shard_id: ShardId) -> Result<Txns> {
+    recorded_txns(&catalog.store, &catalog.manifest_store(shard_id)).await
+}
+
+/// As [`Table::shard_ordinals`].
+fn ordinals_of(catalog: &Catalog, rows: &RecordBatch) -> Result<Vec<i32>> {
+    let sharding = catalog.sharding.as_ref();
+    let missing = || Error::input(format!("table {} has no sharding", catalog.uri()));
+    let sharding = sharding.ok_or_else(missing)?;
+    sharding.ordinals(&catalog.row_schema().with_column_types(rows, sharding)?)
+}
+
+/// The positions of the rows of each ordinal, in their order.
+pub(super) fn route(catalog: &Catalog, rows: &RecordBatch) -> Result<BTreeMap<i32, UInt32Array>> {
+    let mut positions: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
+    for (row, ordinal) in (0_u32..).zip(ordinals_of(catalog, rows)?) {
+        positions.entry(ordinal).or_default().push(row);
+    }
+    let arrays = positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
+    Ok(arrays.collect())
+}
+
+/// Ends a job whose rows are in the log. That the shard was claimed since undoes nothing.
+async fn close(job: &Job) -> Result<()> {
+    match job.close_brief().await {
+        Err(Error::Fenced { .. }) => Ok(()),
+        closed => closed,
+    }
+}
+
+/// The shard of an ordinal that rows were routed to.
+pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
+    let missing = || Error::Internal(format!("no shard has the ordinal {ordinal}"));
+    routing.get(&ordinal).copied().ok_or_else(missing)
+}
