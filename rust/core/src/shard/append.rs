@@ -119,7 +119,10 @@ impl GroupCommit {
             return newest.ok_or_else(|| Error::Internal("no WAL entry".to_owned()));
         }
         self.positions.lock().get(&generation).copied().ok_or_else(|| {
-            Error::Internal(format!("generation {generation} is durable but has no WAL entry"))
+            let shard_id = self.shard_id;
+            Error::Internal(format!(
+                "generation {generation} of shard {shard_id} is durable but has no WAL entry"
+            ))
         })
     }
 

@@ -133,8 +133,8 @@ pub(super) fn refuse_too_much(rows: usize, bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "a put is limited to {MAX_PUT_BYTES} bytes, the size of one entry of the log; got {bytes} in \
-         {rows} rows: put them in several batches"
+        "a put is limited to {MAX_PUT_BYTES} bytes, the limit of one WAL entry; got {bytes} bytes in \
+         {rows} rows; split the rows over several puts"
     )))
 }
 
@@ -148,7 +148,7 @@ mod tests {
         refuse_too_much(1, MAX_PUT_BYTES).unwrap();
         let error = refuse_too_much(7, MAX_PUT_BYTES + 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("got 4294967297 in 7 rows"), "{error}");
+        assert!(error.to_string().contains("got 4294967297 bytes in 7 rows"), "{error}");
         assert_eq!(refuse_too_much(1 << 32, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

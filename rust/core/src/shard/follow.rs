@@ -142,7 +142,7 @@ impl Shared {
         if self.freeze(placing).is_none() {
             self.publish(self.state().with_empty_active(self.empty_memtable(newest)));
         }
-        tracing::info!(shard = %self.shard_id, "the job took the table's new columns");
+        tracing::info!(shard = %self.shard_id, "the job follows the table's new columns");
         Ok(true)
     }
 

@@ -299,7 +299,7 @@ pub(super) fn generation_of(
         Some(newest) if generation < newest => Err(Error::corrupt(
             entry_name(shard_id, position),
             "generation goes back",
-            format!("generation {generation} after {newest}"),
+            format!("expected generation {newest} or a later one, found {generation}"),
         )),
         _ => Ok(generation),
     }

@@ -245,7 +245,7 @@ impl Shared {
         if error.kind() != ErrorKind::Retry {
             return error;
         }
-        let reason = format!("it could not be flushed when it was closed: {error}");
+        let reason = format!("the flush of its close failed: {error}");
         let stopped = Error::Poisoned { shard: self.shard_id, reason };
         self.log.queue.fail(stopped.clone());
         stopped

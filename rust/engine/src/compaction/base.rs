@@ -161,8 +161,10 @@ async fn with_dead(fragment: &FileFragment, dead: &RoaringBitmap) -> lance_core:
     }
     let rows = fragment.physical_rows().await? as u64;
     if let Some(last) = dead.max().filter(|last| u64::from(*last) >= rows) {
-        let message =
-            format!("row {last} of fragment {}, which has {rows}, is dead", fragment.id());
+        let message = format!(
+            "row {last} is dead and out of range for fragment {} of {rows} rows",
+            fragment.id()
+        );
         return Err(lance_core::Error::internal(message));
     }
     if dead.len() == rows {

@@ -107,8 +107,8 @@ impl SyncedCommits {
 
     fn skipped(&self, gone: u64, next: u64) -> lance_core::Error {
         let why = format!(
-            "it was planned for version {}, and version {gone} was cleaned up before version {next} could be \
-             made: what that one changed is unknown",
+            "the commit was planned for version {}; version {gone} was cleaned up before version \
+             {next} could be created, so the changes of version {gone} are unknown",
             self.read
         );
         lance_core::Error::retryable_commit_conflict_source(next, why.into())
@@ -262,7 +262,8 @@ pub async fn commit_exactly(
             let error = Error::storage(
                 COMMITTING,
                 format!(
-                    "versions above {version} came first, and none of them has what it changes"
+                    "version {version} was created below a newer version, and the newest version \
+                     lacks its changes"
                 ),
             );
             Err(Refused { error, is_certain: false })
@@ -331,12 +332,17 @@ async fn version_of_plan(base: &Arc<Dataset>) -> u64 {
 
 /// Lance has many words for a lost race, some of them those of a wrong input.
 async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
-    let error = refused.err().unwrap_or_else(|| Error::Internal("no error".to_owned()));
+    let error = refused
+        .err()
+        .unwrap_or_else(|| Error::Internal("a refused commit has no error".to_owned()));
     let planned_for = base.version().version;
     match base.latest_version_id().await {
         Ok(newest) if newest != planned_for => Error::storage(
             COMMITTING,
-            format!("it was planned for version {planned_for}, and {newest} came first: {error}"),
+            format!(
+                "the commit was planned for version {planned_for}, the newest version is {newest}: \
+                 {error}"
+            ),
         ),
         _ => error,
     }

@@ -150,7 +150,7 @@ impl InputSsTables {
         }
         let read = Self::read(snapshot).await?;
         self.keys = read.keys;
-        self.keys.clone().ok_or_else(|| Error::Internal("keys were read and are not there".into()))
+        self.keys.clone().ok_or_else(|| Error::Internal("keys were read but not stored".into()))
     }
 }
 

@@ -44,11 +44,11 @@ pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
         return Some(format!("the SSTable has {} data files", fragment.files.len()));
     };
     if file.base_id.is_some() || !fragment.overlays.is_empty() {
-        return Some("the SSTable's data is not in its one file".to_owned());
+        return Some("the SSTable has data outside its data file".to_owned());
     }
     let version = base.manifest().data_storage_format.lance_file_format();
     if version == ConcreteFileVersion::V1 || file.file_version().ok() != Some(version) {
-        return Some(format!("the table's file version is {version}, the SSTable has another"));
+        return Some(format!("the SSTable does not have the table's file version, {version}"));
     }
     let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
     let own: Vec<&Field> = own.collect();
@@ -57,13 +57,13 @@ pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
         return Some(format!("column '{column}' has changed since the SSTable was written"));
     }
     if dataset.schema().fields_pre_order().any(|field| field.is_blob() || field.is_blob_v2()) {
-        return Some("a blob column keeps bytes outside the data file".to_owned());
+        return Some("a blob column stores bytes outside the data file".to_owned());
     }
     // A tombstone has nulls in every column but the key. They are never read as rows, but a
     // reader that expects none decodes them with the rows around.
     let strict = wanted.iter().any(|field| !field.nullable && !field.is_unenforced_primary_key());
     if strict && has_tombstones(sstable) {
-        return Some("a column that is never null has none in the SSTable's tombstones".to_owned());
+        return Some("a dead row may have a null in a column that is not nullable".to_owned());
     }
     None
 }

@@ -119,9 +119,9 @@ pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<D
         } else if let Some(misfit) = &sstable.misfit {
             (Treatment::Rewrite, misfit.clone())
         } else if settings.mode == CompactionMode::Rewrite {
-            (Treatment::Rewrite, "the caller asked for it".to_owned())
+            (Treatment::Rewrite, "the mode is rewrite".to_owned())
         } else if settings.mode == CompactionMode::Link {
-            (Treatment::Link, "the caller asked for it".to_owned())
+            (Treatment::Link, "the mode is link".to_owned())
         } else if dead_share(sstable) > settings.max_dead_share {
             let dead = sstable.physical_rows - sstable.live_rows;
             (Treatment::Rewrite, format!("{dead} of {} rows are dead", sstable.physical_rows))

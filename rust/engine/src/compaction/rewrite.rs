@@ -61,7 +61,7 @@ pub async fn rewrite(
         .context(action)?;
     match transaction.operation {
         Operation::Append { fragments } => Ok(fragments),
-        other => Err(Error::Internal(format!("appending rows planned {other}"))),
+        other => Err(Error::Internal(format!("{action}: expected an append, got {other}"))),
     }
 }
 
@@ -107,7 +107,7 @@ fn alive(
     stored: &StoredColumns,
     schema: &SchemaRef,
 ) -> std::result::Result<RecordBatch, DataFusionError> {
-    let missing = |name: &str| DataFusionError::Internal(format!("column {name} was not read"));
+    let missing = |name: &str| DataFusionError::Internal(format!("column '{name}' was not read"));
     let addresses = batch
         .column_by_name(ROW_ADDR)
         .ok_or_else(|| missing(ROW_ADDR))?

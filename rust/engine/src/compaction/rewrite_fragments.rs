@@ -54,7 +54,7 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
     };
     let is_overtaken = is_overtaken(base).await;
     if error.kind() == ErrorKind::Retry || is_overtaken {
-        tracing::info!(table = base.uri(), %error, "dead rows of the base stay for now");
+        tracing::info!(table = base.uri(), %error, "fragments of dead rows were not rewritten");
         return Ok(Rewritten { base_version, is_overtaken, ..Rewritten::default() });
     }
     Err(error)

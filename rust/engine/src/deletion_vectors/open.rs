@@ -64,9 +64,9 @@ impl SsTableFile {
             let bitmap = RoaringBitmap::deserialize_from(bytes)
                 .map_err(|error| damaged(format!("a bitmap cannot be decoded: {error}")))?;
             match bitmap.max() {
-                Some(last) if u64::from(last) >= rows => {
-                    Err(damaged(format!("it has row {last} of {rows}")))
-                }
+                Some(last) if u64::from(last) >= rows => Err(damaged(format!(
+                    "a bitmap has row {last}, which is out of range for a source of {rows} rows"
+                ))),
                 _ => Ok(bitmap),
             }
         };
@@ -197,7 +197,7 @@ async fn read(
             Ok((file, bytes))
         }
         Err(error) => {
-            tracing::warn!(%error, "a file of deletion vectors is left out");
+            tracing::warn!(%error, "a damaged file of deletion vectors is skipped");
             Ok((SsTableFile::of_nothing(shard_id, sstable), 0))
         }
     }
@@ -231,7 +231,8 @@ mod tests {
     fn a_bitmap_that_reaches_beyond_its_fragment_is_damage() {
         assert!(decode(bytes_of([0, 9]), 10).is_ok());
         let error = decode(bytes_of([0, 10]), 10).unwrap_err().to_string();
-        assert!(error.contains("here") && error.contains("row 10 of 10"), "{error}");
+        let row = "row 10, which is out of range for a source of 10 rows";
+        assert!(error.contains("here") && error.contains(row), "{error}");
     }
 
     #[test]

@@ -79,9 +79,10 @@ impl LiveJob for Job {
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
         let asked = table.location().home();
         if self.home != asked || self.table_id != table.table_id {
-            let which = if self.home == asked { "another one there" } else { &asked };
+            let which = if self.home == asked { "another table at that location" } else { &asked };
             return Err(Error::input(format!(
-                "the job of shard {} writes to table {}, this is {which}",
+                "the job of shard {} writes to table {}, the read is of {which}; name only jobs of \
+                 the table that is read",
                 self.writer.shard_id(),
                 self.home
             )));
@@ -199,8 +200,8 @@ impl Table {
             format!("shard {} of table {}", of.shard_id, self.uri()),
             "older than its table",
             format!(
-                "it has flushed nothing from generation {} on, and the base table has taken over {}: \
-                 its folder was lost, or copied at an earlier time",
+                "it has flushed no generation from {} on, and the base table contains generation {}: \
+                 its folder was lost, or restored from an older copy; restore the newer folder",
                 of.current_generation,
                 compacted.unwrap_or_default()
             ),

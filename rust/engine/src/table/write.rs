@@ -104,10 +104,12 @@ impl Table {
     /// # Errors
     /// An input error where the sharding column is missing or cannot be hashed.
     pub fn shard_ordinals(&self, rows: &RecordBatch) -> Result<Vec<i32>> {
-        let sharding = self
-            .sharding
-            .as_ref()
-            .ok_or_else(|| Error::input(format!("table {} has no sharding", self.uri())))?;
+        let sharding = self.sharding.as_ref().ok_or_else(|| {
+            Error::input(format!(
+                "table {} has no sharding, so its rows have no ordinals",
+                self.uri()
+            ))
+        })?;
         sharding.ordinals(&self.row_schema().with_column_types(rows, sharding)?)
     }
 
@@ -234,6 +236,6 @@ async fn close(job: &Job) -> Result<()> {
 
 /// The shard of an ordinal that rows were routed to.
 pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
-    let missing = || Error::Internal(format!("no shard has the ordinal {ordinal}"));
+    let missing = || Error::Internal(format!("rows have ordinal {ordinal}, which no shard has"));
     routing.get(&ordinal).copied().ok_or_else(missing)
 }

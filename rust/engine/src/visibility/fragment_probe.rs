@@ -72,9 +72,9 @@ fn rows_of(
     newer: &NewerKeys,
 ) -> Result<RoaringBitmap> {
     let last = first + batch.num_rows();
-    let first = u32::try_from(last)
-        .and_then(|_| u32::try_from(first))
-        .map_err(|_| Error::Internal(format!("row {last} of a fragment")))?;
+    let first = u32::try_from(last).and_then(|_| u32::try_from(first)).map_err(|_| {
+        Error::Internal(format!("a fragment is limited to 2^32 - 1 rows, got {last}"))
+    })?;
     let held = newer.held(&KeyEncoder::new(batch.schema_ref(), key)?.view(batch));
     let bytes = held.len().div_ceil(8);
     // The bits behind the last row are 0, and where the first begins nothing is moved.

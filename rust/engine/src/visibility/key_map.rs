@@ -169,7 +169,8 @@ impl NewerKeys {
     fn add_bytes(&mut self, key: &[u8], source: u32) -> Result<u32> {
         let hash = self.hash_bytes(key);
         let Self { hasher, table: Table::Bytes { keys, entries, .. }, .. } = self else {
-            return Err(Error::Internal("keys of two forms met in one table".to_owned()));
+            let found = "expected a key map of byte keys, found a key map of numbers";
+            return Err(Error::Internal(found.to_owned()));
         };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         if let Some((_, newest)) = entries.find(hash, is_key) {
@@ -272,7 +273,7 @@ impl NewerKeys {
                 }
             }
             (KeyView::Numbers(_) | KeyView::Short { .. } | KeyView::Long { .. }, _) => {
-                unreachable!("the form of the keys is that of the table's key columns")
+                unreachable!("a key view and a key map of one table have the same key form")
             }
         }
     }
@@ -330,12 +331,13 @@ fn hash_bytes(hasher: &RandomState, key: &[u8]) -> u64 {
 }
 
 fn place(index: usize) -> Result<u32> {
-    u32::try_from(index)
-        .map_err(|_| Error::input("more than 4 billion keys lie above the base; compact the table"))
+    u32::try_from(index).map_err(|_| {
+        Error::input("the rows above a base table are limited to 2^32 keys; compact the table")
+    })
 }
 
 fn null() -> Error {
-    Error::Internal("a row above the base table has null for its key".to_owned())
+    Error::Internal("a row above the base table has a null in its primary key".to_owned())
 }
 
 #[cfg(test)]

@@ -75,7 +75,11 @@ impl KeyChoice {
     pub fn superseded(&self, sstable: SsTableId) -> Result<Arc<DeadRows>> {
         let rows = self.sstables.superseded.get(&sstable).cloned();
         rows.ok_or_else(|| {
-            Error::Internal(format!("SSTable {sstable:?} was not compared with others"))
+            let (shard_id, generation) = sstable;
+            Error::Internal(format!(
+                "the SSTable of generation {generation} in shard {shard_id} was not compared with \
+                 the other SSTables"
+            ))
         })
     }
 
@@ -246,7 +250,7 @@ async fn keys_of_sstable(
 }
 
 fn ended(error: &JoinError) -> Error {
-    Error::Internal(format!("reading the keys of SSTables: {error}"))
+    Error::Internal(format!("reading or comparing the keys of SSTables: {error}"))
 }
 
 fn form_of(snapshot: &Snapshot) -> KeyForm {

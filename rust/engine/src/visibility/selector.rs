@@ -180,7 +180,7 @@ impl Selector {
         let names = self.schema.fields().iter().map(|field| field.name());
         let place = |name: &String| {
             batch.schema_ref().index_of(name).map_err(|_| {
-                DataFusionError::Internal(format!("column {name} is not in the source"))
+                DataFusionError::Internal(format!("column '{name}' is missing from the source"))
             })
         };
         let places = names.map(place).collect::<PlanResult<Vec<usize>>>()?;
@@ -244,13 +244,14 @@ fn both(
 
 fn booleans(column: &ArrayRef) -> PlanResult<&BooleanArray> {
     column.as_boolean_opt().ok_or_else(|| {
-        DataFusionError::Execution(format!("{TOMBSTONE} is {}, no boolean", column.data_type()))
+        let found = column.data_type();
+        DataFusionError::Execution(format!("column '{TOMBSTONE}': expected Boolean, found {found}"))
     })
 }
 
 fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
     let column = batch.column_by_name(ROW_ADDR).ok_or_else(|| {
-        DataFusionError::Internal(format!("column {ROW_ADDR} is not in the source"))
+        DataFusionError::Internal(format!("column '{ROW_ADDR}' is missing from the source"))
     })?;
     Ok(column.as_primitive::<UInt64Type>())
 }
