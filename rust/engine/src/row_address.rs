@@ -1,7 +1,7 @@
-//! Row addresses, the values of the column `_rowaddr` in Lance's scans.
+//! Row addresses: the values of the column `_rowaddr` in Lance's scans.
 //!
-//! Owns: the two halves of an address.
-//! Does not own: row ids, which are other numbers in a table with stable row ids.
+//! Owns: the two halves of an address, fragment id and row offset.
+//! Does not own: row ids, which differ from addresses in a table with stable row ids.
 
 use lancemem_core::types::{Error, Result};
 

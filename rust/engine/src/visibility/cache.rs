@@ -186,8 +186,6 @@ fn source_id(source: &Source<'_>) -> SourceId {
         Source::SsTable(sstable) => {
             SourceId::SsTable { shard_id: sstable.shard_id, path: sstable.path.clone() }
         }
-        Source::MemTable(rows) => {
-            SourceId::MemTable { id: rows.memtable_id(), rows: rows.rows() }
-        }
+        Source::MemTable(rows) => SourceId::MemTable { id: rows.memtable_id(), rows: rows.rows() },
     }
 }
