@@ -1,7 +1,7 @@
 //! The base rows that a compaction deletes.
 //!
-//! Owns: the positions of the rows, which are cached over several attempts, and the writing of their
-//! deletion files.
+//! Owns: the positions of the rows, which are cached over several attempts, and the writing of
+//! their deletion files.
 //! Does not own: the keys, the look-up (`visibility`), or the commit.
 
 use std::collections::HashMap;

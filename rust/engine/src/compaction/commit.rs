@@ -6,18 +6,18 @@
 //!
 //! - *Whole*: lance compares a commit with the transactions of the versions since the version that
 //!   was read, and skips a version that a clean-up has removed. The handler refuses such a commit.
-//! - *Exact*, where the caller asks for it: the commit becomes the next version after the version of
-//!   the plan, or it fails. Lance alone would carry positions and fragment ids over to a later
+//! - *Exact*, where the caller asks for it: the commit becomes the next version after the version
+//!   of the plan, or it fails. Lance alone would carry positions and fragment ids over to a later
 //!   version, in which they mean other rows.
 //! - *Durable*: on a local disk the files of a version are synced before its name appears, and the
 //!   name before the commit returns. So a power cut never leaves a version without its files.
 //!
-//! The order of the checks matters. Lance has read the transactions of all versions up to the newest,
-//! `n`, before it calls the handler with `n + 1`. A version that the handler lists was there when
-//! lance looked, because a number is given once and higher versions are created later. The creation
-//! of the manifest fails where another commit has created `n + 1`. It succeeds where that version
-//! was cleaned up meanwhile, below a newer version. So the handler looks for the newest version once
-//! more after the creation.
+//! The order of the checks matters. Lance has read the transactions of all versions up to the
+//! newest, `n`, before it calls the handler with `n + 1`. A version that the handler lists was
+//! there when lance looked, because a number is given once and higher versions are created later.
+//! The creation of the manifest fails where another commit has created `n + 1`. It succeeds where
+//! that version was cleaned up meanwhile, below a newer version. So the handler looks for the
+//! newest version once more after the creation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -333,8 +333,8 @@ async fn version_of_plan(base: &Arc<Dataset>) -> u64 {
     newest.unwrap_or_else(|| base.version().version)
 }
 
-/// The error of a refused commit. Lance reports a lost race in several ways, some of which look like
-/// an input error, so the newest version decides.
+/// The error of a refused commit. Lance reports a lost race in several ways, some of which look
+/// like an input error, so the newest version decides.
 async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
     let error = refused
         .err()

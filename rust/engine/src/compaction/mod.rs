@@ -112,9 +112,9 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory. `compacted` has
-    /// the newest compacted generation of each shard in the snapshot's base version. With `cover` the
-    /// dead rows come from deletion vectors. Verified SSTables are opened in `open`.
+    /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory. `compacted`
+    /// has the newest compacted generation of each shard in the snapshot's base version. With
+    /// `cover` the dead rows come from deletion vectors. Verified SSTables are opened in `open`.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.
@@ -228,7 +228,8 @@ impl Compaction {
                 result.base_version = committed.version().version;
                 let linked =
                     self.that_are(Treatment::Link).map(|sstable| sstable.handle.dataset.clone());
-                // Linked fragments are the first of the new fragments, in the order of the SSTables.
+                // Linked fragments are the first of the new fragments, in the order of the
+                // SSTables.
                 let linked: Vec<_> = linked.zip(made_new).collect();
                 self.linked = linked;
                 Ok(result)

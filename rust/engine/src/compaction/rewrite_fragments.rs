@@ -30,8 +30,8 @@ pub struct Rewritten {
 
 /// Rewrites the fragments of `base` in which more than `max_dead_share` of the rows are dead.
 ///
-/// Another commit that touches the same fragments wins. So does any commit whose version was cleaned
-/// up since, because its fragments are unknown. The caller may plan again.
+/// Another commit that touches the same fragments wins. So does any commit whose version was
+/// cleaned up since, because its fragments are unknown. The caller may plan again.
 ///
 /// # Errors
 /// A storage error.

@@ -1,7 +1,7 @@
 //! How far deletion-vector files cover one snapshot.
 //!
-//! Owns: the dead rows of a snapshot that is fully covered, and the deletion vectors that a snapshot
-//! lacks.
+//! Owns: the dead rows of a snapshot that is fully covered, and the deletion vectors that a
+//! snapshot lacks.
 //! Does not own: the files, or the look-up of missing deletion vectors.
 
 use std::collections::HashMap;
@@ -65,7 +65,8 @@ impl<'a> BySsTable<'a> {
     }
 }
 
-/// The dead rows of the base and the SSTables of a snapshot, by position. Rows in memory are ignored.
+/// The dead rows of the base and the SSTables of a snapshot, by position. Rows in memory are
+/// ignored.
 #[derive(Debug)]
 pub struct Coverage {
     /// Rows of the base table that an SSTable supersedes, deleted rows included.
@@ -84,8 +85,8 @@ pub struct SsTableCoverage {
 }
 
 impl Coverage {
-    /// The dead rows of `snapshot` from `files`; `None` where the files of an SSTable do not cover a
-    /// source.
+    /// The dead rows of `snapshot` from `files`; `None` where the files of an SSTable do not cover
+    /// a source.
     #[must_use]
     pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
         let by_sstable = BySsTable::new(files);
@@ -125,8 +126,9 @@ fn union<'a>(
     bitmaps.try_fold(RoaringBitmap::new(), |rows, more| Some(rows | more?))
 }
 
-/// The deletion vectors that `snapshot` lacks for a [`Coverage`], by SSTable. A fragment with overlays
-/// or an unknown number of rows is never among them: its deletion vectors cannot be computed.
+/// The deletion vectors that `snapshot` lacks for a [`Coverage`], by SSTable. A fragment with
+/// overlays or an unknown number of rows is never among them: its deletion vectors cannot be
+/// computed.
 #[must_use]
 pub fn missing_vectors(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<MissingVectors> {
     let by_sstable = BySsTable::new(files);

@@ -9,10 +9,10 @@
 //! ([`Coverage`]).
 //! Does not own: when files are written or removed (`table`), or how a scan is planned.
 //!
-//! A reader trusts the deletion vector of a base fragment only where the fragment still has the files
-//! that were looked up. It trusts the deletion vector of an SSTable by the name of the SSTable's
-//! folder, which is never used twice. So no commit can make a deletion vector wrong: a source that
-//! is not covered is compared by key, as without the mode.
+//! A reader trusts the deletion vector of a base fragment only where the fragment still has the
+//! files that were looked up. It trusts the deletion vector of an SSTable by the name of the
+//! SSTable's folder, which is never used twice. So no commit can make a deletion vector wrong: a
+//! source that is not covered is compared by key, as without the mode.
 
 mod compute;
 mod coverage;

@@ -1,7 +1,7 @@
-//! A running job: the writer of one shard with Lance below it.
+//! A running job: the writer of one shard, with Lance below it.
 //!
-//! Owns: the sink that makes SSTables of frozen MemTables, the job's identity and its end, and
-//! what a live read asks of a job, wherever that runs.
+//! Owns: the sink that writes frozen MemTables as SSTables, the job's identity and its end, and the
+//! interface of live reads to a job in this or another process.
 //! Does not own: the put path, which is the core's.
 
 use std::fmt::Debug;
@@ -36,8 +36,8 @@ use crate::sstable::{
     BUFFER_BYTES, SsTableContext, SsTableInput, sync_base, sync_table, write_sstable,
 };
 
-/// A log of more puts or bytes than this is long: the next job, or a
-/// reader in another process, opens a file for each put and indexes every row again.
+/// A log of more puts or bytes than this is long: the next job, or a reader in another process,
+/// opens a file for each put and indexes every row again.
 const LONG_LOG_PUTS: u64 = 64;
 const LONG_LOG_BYTES: u64 = 32 << 20;
 
@@ -47,26 +47,27 @@ pub struct Job {
     pub(super) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
-    /// The table's location and id, which tell it from another table that was made in its place:
-    /// their shards may have the same ids.
+    /// The table's location and id. The id distinguishes the table from a later table at the same
+    /// location, whose shards may have the same ids.
     home: String,
     table_id: Option<Uuid>,
-    /// True once the job takes no more rows; gone with the job.
+    /// True once the job takes no more rows. Dropped with the job.
     ended: watch::Sender<bool>,
     pub(super) maintenance: Option<Maintenance>,
 }
 
-/// A running job that a live read names: one of this process, or one that another serves.
+/// A running job that a live read names: a job of this process, or a job that another process
+/// serves.
 #[async_trait]
 pub trait LiveJob: Debug + Send + Sync {
-    /// The shard that it writes.
+    /// The shard that the job writes.
     fn shard_id(&self) -> ShardId;
 
-    /// The readable rows in its memory and the manifest below them, as one snapshot, for a read of
-    /// `table`.
+    /// The readable rows in the job's memory and the manifest below them, as one snapshot, for a
+    /// read of `table`.
     ///
     /// # Errors
-    /// What stopped the job, if it is not the shard's writer any more.
+    /// The error that stopped the job, if it is not the shard's writer any more.
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot>;
 }
 
@@ -79,7 +80,11 @@ impl LiveJob for Job {
     async fn snapshot(&self, table: &Table) -> Result<ShardSnapshot> {
         let asked = table.location().home();
         if self.home != asked || self.table_id != table.table_id {
-            let which = if self.home == asked { "another table at that location" } else { &asked };
+            let which = if self.home == asked {
+                "another table at that location".to_owned()
+            } else {
+                format!("table {asked}")
+            };
             return Err(Error::input(format!(
                 "the job of shard {} writes to table {}, the read is of {which}; name only jobs of \
                  the table that is read",
@@ -87,20 +92,21 @@ impl LiveJob for Job {
                 self.home
             )));
         }
-        // What it has in memory was the newest only as long as it ran.
+        // After its end another job may have written newer rows.
         let has_ended = *self.ended.borrow();
         if has_ended {
             return Err(Error::Closed { shard: self.writer.shard_id() });
         }
-        // A job that is idle learns late that it was fenced, and its successor's rows count.
+        // An idle job may not have noticed a later claim yet, so storage is asked.
         self.owned_snapshot().await
     }
 }
 
 impl Table {
-    /// Claims a shard and starts its job, with `config.maintenance` also a task that compacts
-    /// and collects beside it, and in deletion-vector mode one that looks up what its SSTables
-    /// supersede. A job that ran before is fenced.
+    /// Claims a shard and starts its job. A job that runs on the shard is fenced.
+    ///
+    /// With `config.maintenance` a task beside the job compacts and collects. In deletion-vector
+    /// mode the task looks up the rows that the job's SSTables supersede.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or settings that cannot work.
@@ -116,7 +122,7 @@ impl Table {
         Ok(Arc::new(job))
     }
 
-    /// The job alone, for a call that opens and closes one.
+    /// As [`Self::start_job`] without maintenance, for a call that opens and closes a job.
     ///
     /// # Errors
     /// As [`Self::start_job`].
@@ -125,7 +131,8 @@ impl Table {
         self.open_job_by(shard_id, config, None).await
     }
 
-    /// The same, which leaves alone a claim that another process has just made, as `turn` says.
+    /// As [`Self::open_job`]; with `turn`, a recent claim of another process is left alone for as
+    /// long as `turn` permits.
     ///
     /// # Errors
     /// As [`Self::start_job`]; retry where the turn does not come in time.
@@ -190,7 +197,7 @@ impl Table {
 }
 
 impl Table {
-    /// Refuses a shard that has not yet flushed what the base table has taken over from it.
+    /// Refuses a shard whose base table contains generations that the shard has not flushed yet.
     pub(super) async fn refuse_older(&self, base: &Dataset, of: &ShardManifest) -> Result<()> {
         let compacted = self.compacted_at(base).await?.get(&of.shard_id).copied();
         if !is_compacted(compacted, of.current_generation) {
@@ -200,16 +207,16 @@ impl Table {
             format!("shard {} of table {}", of.shard_id, self.uri()),
             "older than its table",
             format!(
-                "it has flushed no generation from {} on, and the base table contains generation {}: \
-                 its folder was lost, or restored from an older copy; restore the newer folder",
+                "it has flushed no generation from {} on, and the base table contains generation \
+                 {}: its folder was lost, or restored from an older copy; restore the newer folder",
                 of.current_generation,
                 compacted.unwrap_or_default()
             ),
         ))
     }
 
-    /// Syncs what jobs before that of `epoch` left to the system's caches: what it will promise rests on it. They
-    /// are fenced, so nothing is added meanwhile.
+    /// Syncs what earlier jobs than the job of `epoch` left in the system's caches, because the
+    /// durability of new rows depends on it. The earlier jobs are fenced and write nothing more.
     async fn sync_before(
         &self,
         base: &Dataset,
@@ -229,18 +236,18 @@ impl Table {
         Ok(())
     }
 
-    /// Through which epoch all that writers of the shard left is on disk; `None` where none of lancemem's ever
-    /// left anything to the system's caches.
+    /// The epoch through which all files of the shard's writers are synced. `None` where no job
+    /// of lancemem without fsync ever wrote to the shard.
     pub(super) async fn synced_through(&self, shard_id: ShardId) -> Result<Option<WriterEpoch>> {
         let note = self.store().get(&paths::unsynced(shard_id), MaxBytes::NOTE).await;
         match note {
-            // It says nothing, and there is one.
+            // A damaged note proves that a job without fsync ran, but not through which epoch.
             Err(Error::Corrupt { .. }) => Ok(Some(WriterEpoch(0))),
             note => Ok(note?.map(|bytes| fsync_note::decode(&bytes, shard_id))),
         }
     }
 
-    /// The newest version, in which no field id is given twice from now on.
+    /// The newest version, after a commit that keeps lance from reusing field ids where needed.
     #[boxed]
     pub(super) async fn without_reused_ids(&self) -> Result<BaseVersion> {
         let newest = self.latest().await?;
@@ -287,7 +294,7 @@ impl Job {
         self.writer.delete(keys).await
     }
 
-    /// As [`Table::round_floats`], by the columns that the job has now.
+    /// As [`Table::round_floats`], for the present columns of the job.
     ///
     /// # Errors
     /// As [`Table::round_floats`].
@@ -295,7 +302,7 @@ impl Job {
         round_floats(rows, self.row_schema().logical())
     }
 
-    /// Flushes what was put; see [`ShardWriter::flush`].
+    /// Flushes all rows that were put; see [`ShardWriter::flush`].
     ///
     /// # Errors
     /// As [`ShardWriter::flush`].
@@ -304,8 +311,8 @@ impl Job {
         self.writer.flush().await
     }
 
-    /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode what
-    /// its flushes supersede is looked up before it returns.
+    /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode the
+    /// rows that its SSTables supersede are looked up before the call returns.
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
@@ -322,8 +329,8 @@ impl Job {
         Ok(())
     }
 
-    /// Ends a job that was started for one write, whose rows are durable: a long log is flushed,
-    /// a short one stays. Where the flush fails, the rows stay in the log for the next job.
+    /// Ends a job that was started for one write, whose rows are durable. A long log is flushed, a
+    /// short log stays. Where the flush fails, the rows stay in the log for the next job.
     ///
     /// # Errors
     /// As [`ShardWriter::close`] without a flush.
@@ -333,7 +340,7 @@ impl Job {
         self.close(flushed).await
     }
 
-    /// Flushes a log that is so many times as long as a long one; whether it was, and is flushed.
+    /// Flushes a log of more than `times` the length of a long log. Returns whether it was flushed.
     pub(super) async fn flush_log_of(&self, times: u64) -> bool {
         let stats = self.stats();
         let is_long = stats.active_batches >= times * LONG_LOG_PUTS
@@ -341,7 +348,7 @@ impl Job {
         is_long && self.flush_or_warn().await
     }
 
-    /// The entry that the first put of this job becomes.
+    /// The position and epoch of the entry that the first put of this job becomes.
     pub(super) fn first_entry(&self) -> PlannedEntry {
         self.writer.first_entry()
     }
@@ -354,7 +361,7 @@ impl Job {
         flushed.is_ok()
     }
 
-    /// What stopped the job, if something did and the job knows.
+    /// The error that stopped the job, if the job has noticed one.
     pub(crate) fn check_running(&self) -> Result<()> {
         self.writer.snapshot().map(drop)
     }
@@ -371,7 +378,7 @@ impl Job {
         self.writer.stats()
     }
 
-    /// What the job's maintenance did; all zero without one.
+    /// The counters of the job's maintenance; all zero without maintenance.
     #[must_use]
     pub fn maintenance_stats(&self) -> MaintenanceStats {
         self.maintenance.as_ref().map(Maintenance::stats).unwrap_or_default()
@@ -394,19 +401,19 @@ impl Job {
         self.writer.epoch()
     }
 
-    /// What the job accepts and stores now.
+    /// The columns and key that the job accepts now.
     pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
 
-    /// A snapshot by a job that was the shard's writer when it was taken: storage was asked after it.
+    /// A snapshot that was taken while the job owned the shard, which storage confirms afterwards.
     pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;
         Ok(snapshot)
     }
 
-    /// Tells when the job ends.
+    /// A channel that becomes true when the job ends.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
@@ -420,12 +427,14 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
-    /// The sharding that an SSTable names whose shard is not claimed; the manifests of claimed shards record it.
+    /// The sharding that an SSTable of an unclaimed shard records. For claimed shards the shard
+    /// manifest records it.
     pub routed_by: Option<String>,
 }
 
 impl LanceSink {
-    /// An SSTable of this job would be listed as one of the table that was made in the place of its own.
+    /// Stops the job where another table was created at its table's location. Without this check
+    /// the job's SSTable would be listed as an SSTable of the other table.
     async fn check_there(&self) -> Result<()> {
         match self.base.check_there().await {
             Err(Error::InvalidInput(reason)) => {
@@ -469,7 +478,7 @@ impl SsTableSink for LanceSink {
 #[derive(Debug)]
 struct TableColumns {
     base: Arc<LatestBase>,
-    /// As they were when the job was asked for.
+    /// The columns when the job was asked for.
     known: Arc<RowSchema>,
 }
 

@@ -69,8 +69,8 @@ impl BaseLookup<'_> {
         Ok(dead)
     }
 
-    /// As [`Self::dead_rows`], with the cause of each row: `deleted` are the keys whose newest event
-    /// is a delete.
+    /// As [`Self::dead_rows`], with the cause of each row: `deleted` are the keys whose newest
+    /// event is a delete.
     ///
     /// # Errors
     /// A storage error.

@@ -69,8 +69,8 @@ impl DeletedKeys {
         if self.held.newest(key).is_some() { Cause::Deleted } else { Cause::Updated }
     }
 
-    /// The rows `dead` of an SSTable with the keys `keys`, with their causes. `dead` has no row that
-    /// the SSTable's own deletion vector hides: `keys` lacks the keys of hidden rows.
+    /// The rows `dead` of an SSTable with the keys `keys`, with their causes. `dead` has no row
+    /// that the SSTable's own deletion vector hides: `keys` lacks the keys of hidden rows.
     #[must_use]
     pub fn in_sstable(&self, keys: &SsTableKeys, dead: RoaringBitmap) -> DeadRows {
         let is_deleted =

@@ -159,7 +159,8 @@ impl DeadRows {
         self.rows.retain(|id, _| stays(u64::from(*id)));
     }
 
-    /// Adds dead rows of an SSTable and removes all causes; returns how many of the rows were alive.
+    /// Adds dead rows of an SSTable and removes all causes; returns how many of the rows were
+    /// alive.
     pub fn bury(&mut self, rows: &RoaringBitmap) -> u64 {
         let dead = self.rows.entry(SSTABLE_FRAGMENT).or_default();
         let before = dead.len();

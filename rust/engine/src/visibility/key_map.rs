@@ -1,12 +1,13 @@
 //! The keys of a group of sources, each with the newest source that holds it.
 //!
-//! Owns: the key map, built once and then read by any number of threads, and the choice of its form.
+//! Owns: the key map, built once and then read by any number of threads, and the choice of its
+//! form.
 //! Does not own: which sources there are, or what a reader does with the answer.
 //!
 //! Integers close together are bits (`bitmap_keys`), integers far apart lie in buckets
-//! (`bucketed_keys`). Other keys are in a hash table behind a Bloom filter (`key_filter`). Whole keys
-//! are compared, so two keys with equal hashes are never mistaken for each other. Most rows of a
-//! scan have no newer row: the map is built to answer "absent" fast.
+//! (`bucketed_keys`). Other keys are in a hash table behind a Bloom filter (`key_filter`). Whole
+//! keys are compared, so two keys with equal hashes are never mistaken for each other. Most rows of
+//! a scan have no newer row: the map is built to answer "absent" fast.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -51,8 +52,8 @@ pub struct NewerKeys {
 enum Table {
     Dense(DenseNumbers),
     Far(FarNumbers),
-    /// An entry is the position of its key in `keys`, and the source. A hash table has free entries,
-    /// so small entries save memory.
+    /// An entry is the position of its key in `keys`, and the source. A hash table has free
+    /// entries, so small entries save memory.
     Bytes {
         form: KeyForm,
         keys: KeyBlock,

@@ -1,8 +1,8 @@
 //! Which source holds the newest row of each key.
 //!
-//! Owns: [`KeyChoice`], the answer for all sources above the base table; [`LazyChoice`], which reads
-//! the keys when the first row needs them; and [`ComparedSsTables`], the rows of each SSTable that a
-//! newer SSTable supersedes.
+//! Owns: [`KeyChoice`], the answer for all sources above the base table; [`LazyChoice`], which
+//! reads the keys when the first row needs them; and [`ComparedSsTables`], the rows of each SSTable
+//! that a newer SSTable supersedes.
 //! Does not own: rows. A key that is absent here has its newest row in the base table.
 //!
 //! The keys of SSTables and the keys of MemTables are two key maps. The map of the SSTables is
@@ -64,8 +64,8 @@ impl KeyChoice {
         Ok(Self { sstables, memory: Arc::new(keys_in_memory(part)?) })
     }
 
-    /// For each of `keys`, of rows in the base, whether no SSTable has a row of it; `None` where the
-    /// SSTables have no rows at all.
+    /// For each of `keys`, of rows in the base, whether no SSTable has a row of it; `None` where
+    /// the SSTables have no rows at all.
     #[must_use]
     pub fn not_in_sstables(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
         absent(&self.sstables.keys, keys)
