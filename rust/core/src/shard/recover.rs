@@ -53,7 +53,7 @@ pub struct Look {
 
 impl Look {
     /// Reads the manifest and lists the log at the same time; `None` for a shard that was never
-    /// created. Every row that was acknowledged before is in one of the two.
+    /// created. Both reads begin after every put that was acknowledged before the call.
     ///
     /// # Errors
     /// A storage error, or a damaged manifest.
@@ -262,7 +262,7 @@ impl Replay {
         Self { memtables: Vec::new(), has_other_columns: false, author: None, ..self }
     }
 
-    /// The epoch of the writer whose rows are the newest in what was read.
+    /// The epoch of the writer of the newest rows that were read.
     pub(super) const fn author(&self) -> Option<WriterEpoch> {
         self.author
     }

@@ -19,7 +19,7 @@ const ACTION: &str = "rewriting base fragments of dead rows";
 /// What was rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
-    /// Fragments that are gone.
+    /// Number of fragments that the rewrite removed.
     pub fragments_removed: usize,
     /// The version of this commit; the version of the plan where nothing was rewritten.
     pub base_version: u64,
