@@ -209,7 +209,7 @@ def test_a_job_of_the_table_before_is_no_job_of_this_one(table_uri: str, schema:
     shutil.rmtree(table_uri)
     new = lancemem.create_table(table_uri, schema, primary_key="id")
     new.upsert(rows([100], "new"))
-    with pytest.raises(lancemem.InvalidInputError, match="another one there"):
+    with pytest.raises(lancemem.InvalidInputError, match="another table at that location"):
         new.scan(consistency="live", jobs=[job]).to_table()
     assert names(new) == {100: "new"}
 

@@ -1,7 +1,7 @@
-//! Row addresses, the values of the column `_rowaddr` in Lance's scans.
+//! Row addresses: the values of the column `_rowaddr` in Lance's scans.
 //!
-//! Owns: the two halves of an address.
-//! Does not own: row ids, which are other numbers in a table with stable row ids.
+//! Owns: the two halves of an address, fragment id and row offset.
+//! Does not own: row ids, which differ from addresses in a table with stable row ids.
 
 use lancemem_core::types::{Error, Result};
 
@@ -16,6 +16,7 @@ pub const fn split_address(address: u64) -> (u32, u32) {
 /// # Errors
 /// An internal error for an id that no address can hold: Lance counts fragments in 32 bits.
 pub fn address_half(fragment: u64) -> Result<u32> {
-    u32::try_from(fragment)
-        .map_err(|_| Error::Internal(format!("fragment {fragment} of the base table")))
+    u32::try_from(fragment).map_err(|_| {
+        Error::Internal(format!("a fragment id is limited to 2^32 - 1, the table has {fragment}"))
+    })
 }

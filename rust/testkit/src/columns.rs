@@ -1,7 +1,7 @@
-//! A table's columns in memory: a schema source whose answers a story decides.
+//! A table's columns in memory: a schema source whose answers the test sets.
 //!
-//! Owns: the columns, how often they were looked at, and a hold of the next answer.
-//! Does not own: what a job makes of them.
+//! Owns: the columns, the number of reads of them, and a gate before the next answer.
+//! Does not own: how a job follows the columns.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct TableColumns {
 }
 
 impl TableColumns {
-    /// A table of these columns, which every job knows when it opens, whatever they are by then.
+    /// A table of these columns. [`SchemaSource::known`] returns them, even after a change.
     #[must_use]
     pub fn new(known: Arc<RowSchema>) -> Arc<Self> {
         let newest = Mutex::new(known.clone());
@@ -35,17 +35,18 @@ impl TableColumns {
         *self.newest.lock() = schema;
     }
 
-    /// Takes all changes back.
+    /// Reverts all changes of the columns.
     pub fn restore(&self) {
         self.set(self.known.clone());
     }
 
-    /// Holds the answer of the next look at `gate`: it is what the columns are now.
+    /// Holds the answer of the next read at `gate`. The answer has the columns of the time when the
+    /// read began.
     pub fn hold_next_look(&self, gate: Arc<Gate>) {
         *self.look.lock() = Some(gate);
     }
 
-    /// How often a job has looked at the columns.
+    /// How often a job has read the newest columns.
     #[must_use]
     pub fn looks(&self) -> u32 {
         *self.looks.lock()

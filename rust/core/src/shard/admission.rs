@@ -1,7 +1,7 @@
-//! Room before rows: a put waits while the shard holds more than it may.
+//! Admission control: a put waits while the shard exceeds its limits of memory or generations.
 //!
-//! Owns: the count of bytes in memory, the decision to wait and for what, and the order of
-//! puts that wait: first come, first served.
+//! Owns: the count of bytes in memory, when a put waits and for what, and the order of waiting
+//! puts: first come, first served.
 //! Does not own: the flush that frees memory, or the compaction that frees generations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,46 +16,46 @@ use crate::types::{Error, Result};
 
 const COMPACTION_POLL: Duration = Duration::from_millis(100);
 
-/// Bytes of active and frozen MemTables, and the queue of puts that wait for some to go.
+/// Bytes of active and frozen MemTables, and the queue of puts that wait for memory.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     bytes: AtomicUsize,
     waiting: AtomicUsize,
-    /// Tokio's mutex hands itself on in the order of the calls.
+    /// Tokio's mutex is fair: it is locked in the order of the calls.
     turn: tokio::sync::Mutex<()>,
-    /// Since when a put waits.
+    /// When the first of the waiting puts began to wait.
     since: Mutex<Option<Instant>>,
 }
 
-/// Bytes that a put was admitted with; given back where it did not place its rows after all.
+/// Bytes that a put has reserved. A drop releases them, unless the put has placed its rows.
 pub(super) struct Admitted<'a> {
     admission: &'a Admission,
     bytes: usize,
 }
 
 impl Admission {
-    /// An account that starts with what replay brought into memory.
+    /// An account that starts with the bytes of replayed MemTables.
     pub fn with_recovered(bytes: usize) -> Self {
         Self { bytes: AtomicUsize::new(bytes), ..Self::default() }
     }
 
-    /// Bytes in active and frozen MemTables, those of admitted puts included.
+    /// Bytes of active and frozen MemTables and of admitted puts.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Puts that wait.
+    /// Number of waiting puts.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Takes back the bytes of a MemTable that left memory.
+    /// Releases the bytes of a MemTable that left memory.
     pub fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// Adds `bytes` where the account is within `budget`. One put may cross the line, so a put
-    /// larger than the budget is possible and the overshoot is at most one put.
+    /// Reserves `bytes` where the account is within `budget`. One put may exceed the budget, so a
+    /// put larger than the budget is possible, and the excess is at most one put.
     fn try_admit(&self, bytes: usize, budget: usize) -> Option<Admitted<'_>> {
         let within = |used: usize| (used <= budget).then(|| used + bytes);
         self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, within).ok()?;
@@ -64,7 +64,7 @@ impl Admission {
 }
 
 impl Admitted<'_> {
-    /// The rows are in a MemTable, which now answers for these bytes.
+    /// Keeps the bytes reserved: the rows are in a MemTable, whose flush releases them.
     pub fn placed(mut self) {
         self.bytes = 0;
     }
@@ -76,7 +76,8 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// Counts a waiting put for as long as it waits; the first and the last one say so in the log.
+/// Counts a waiting put for as long as it waits. The first and the last waiting put write a line to
+/// the program's log.
 struct WaitingPut<'a> {
     shared: &'a Shared,
     started: Instant,
@@ -112,10 +113,11 @@ impl Drop for WaitingPut<'_> {
 }
 
 impl Shared {
-    /// Returns when the shard has room for `bytes` more and for another generation.
+    /// Reserves `bytes`; waits until the shard is within its limits of memory and of generations.
     ///
     /// # Errors
-    /// The error that stopped the job or its flushes meanwhile; a backlog that no compactor works off.
+    /// The error that stopped the job or its flushes meanwhile; a backlog that no compaction
+    /// reduces in time.
     pub(super) async fn admit(&self, bytes: usize) -> Result<Admitted<'_>> {
         if self.state().uncompacted() >= self.config.max_uncompacted_generations {
             self.wait_for_compaction().await?;
@@ -143,13 +145,13 @@ impl Shared {
                 Some(generation) => {
                     Flusher::wait_flushed(&mut progress, generation, self.shard_id).await?;
                 }
-                // All bytes belong to puts that are admitted and not placed yet.
+                // All bytes belong to admitted puts that are not placed yet.
                 None => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Waits for a compactor, which works beside this job and records it in the shard manifest.
+    /// Waits for a compactor, which removes compacted generations from the shard manifest.
     async fn wait_for_compaction(&self) -> Result<()> {
         let _waiting = WaitingPut::start(self, "too many generations wait for compaction");
         let started = Instant::now();

@@ -1,7 +1,7 @@
-//! From the queue into the log, an entry at a time.
+//! Group commit: from the queue into the log, one entry at a time.
 //!
-//! Owns: who appends. A put that waits for a local disk anyway appends what is queued itself; else
-//! the appending task does. Handing rows to another thread and back costs as much as a file.
+//! Owns: which thread appends: the thread of a put that waits for a local disk anyway, or the
+//! appending task. A hand-over to another thread and back costs as much as a file.
 //! Does not own: which rows share an entry (`wal`), or what an acknowledgement waits for.
 
 use std::collections::BTreeMap;
@@ -23,19 +23,19 @@ use crate::store::may_wait_here;
 use crate::types::{Error, Generation, Result, ShardId, Txns, WalPosition};
 use crate::wal::{Queued, WalAppender, WalQueue};
 
-/// An entry of so many bytes takes hardly longer than one of fewer. Larger ones are worth beginning:
-/// their puts are indexed, and others come, while they are written.
+/// Below this size an entry takes about the same time, whatever its size, so waiting for more puts
+/// is free. A larger entry is written at once; its puts are indexed, and others queue, meanwhile.
 const SMALL_BYTES: usize = 64 << 10;
-/// Yields without a new put after which no other put is expected to come at once.
+/// Yields without a new put after which no other put is expected soon.
 const IDLE_YIELDS: usize = 2;
-/// Yields in a row at most: a put that is durable waits for others no longer.
+/// Most yields in a row: a durable put waits no longer for other puts.
 const MAX_YIELDS: usize = 32;
 
 /// The right to append, while it is held.
 type AppendGuard = OwnedMutexGuard<Option<WalAppender>>;
 
-/// Comes back behind the tasks that are ready now, on any thread. `tokio::task::yield_now` comes back
-/// on this thread alone, and not before its whole queue is empty: behind every scan that runs there.
+/// Yields to the tasks that are ready now, and resumes on any thread. `tokio::task::yield_now`
+/// resumes on this thread only, after its whole queue: behind every scan that runs there.
 async fn yield_to_ready_tasks() {
     let mut is_back = false;
     poll_fn(|context| {
@@ -54,20 +54,20 @@ pub(super) struct GroupCommit {
     shard_id: ShardId,
     pub queue: WalQueue,
     pub counters: AppendCounters,
-    /// The entry of the claim's fence: the first entry of the job is the next one.
+    /// The position of the claim's fence sentinel. The first entry of the job follows it.
     pub sentinel: WalPosition,
-    /// Held by the appending task for as long as it runs.
+    /// Locked by the appending task for as long as it runs.
     running: tokio::sync::Mutex<()>,
-    /// Held by the put or task that appends; `None` once the appending task has ended.
+    /// Locked by the put or task that appends; `None` once the appending task has ended.
     appender: Arc<tokio::sync::Mutex<Option<WalAppender>>>,
     /// Whether the newest entry has rows of several puts.
     crowded: AtomicBool,
-    /// The newest entry of every generation that is not flushed.
+    /// The position of the newest entry of each generation that is not flushed.
     positions: Mutex<BTreeMap<Generation, WalPosition>>,
 }
 
 impl GroupCommit {
-    /// `positions` are those of the entries that replay read.
+    /// `positions` has the newest entry of each replayed generation.
     pub fn new(
         shard_id: ShardId,
         queue: WalQueue,
@@ -86,7 +86,7 @@ impl GroupCommit {
         }
     }
 
-    /// Whether puts of several threads come together.
+    /// Whether puts of several threads come at the same time.
     pub fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
@@ -99,41 +99,46 @@ impl GroupCommit {
         Ok(())
     }
 
-    /// Makes everything durable that was queued before the call.
+    /// Makes all batches durable that were queued before the call.
     pub async fn drain(&self) -> Result<()> {
         self.queue.hurry();
         self.queue.wait_durable(self.queue.queued()).await
     }
 
-    /// Returns when no append is on its way.
+    /// Returns when the appending task has ended and no append runs any more.
     pub async fn wait_ended(&self) {
         if !mutant!("L2") {
             drop(self.running.lock().await);
         }
     }
 
-    /// The newest entry with rows of `generation`, which is durable: what its flush covers.
+    /// The newest entry with rows of `generation`. All rows of the generation are durable, so its
+    /// flush covers the log through this entry.
     pub fn covered_position(&self, generation: Generation) -> Result<WalPosition> {
         if mutant!("B3") {
             let newest = self.positions.lock().values().max().copied();
             return newest.ok_or_else(|| Error::Internal("no WAL entry".to_owned()));
         }
         self.positions.lock().get(&generation).copied().ok_or_else(|| {
-            Error::Internal(format!("generation {generation} is durable but has no WAL entry"))
+            let shard_id = self.shard_id;
+            Error::Internal(format!(
+                "generation {generation} of shard {shard_id} is durable but has no WAL entry"
+            ))
         })
     }
 
-    /// Forgets the entries of a generation that is flushed.
+    /// Removes the position of a generation that is flushed.
     pub fn forget(&self, generation: Generation) {
         self.positions.lock().remove(&generation);
     }
 
-    /// Yields to tasks that the last entry served, as long as each yield brings a put: those of the
-    /// others are queued by then, and without this the two halves would go on taking turns, each
-    /// waiting for the other's entry.
+    /// Yields to the tasks whose puts the last entry acknowledged, as long as yields bring new
+    /// puts.
     ///
-    /// A yield is a microsecond where no task is ready. Threads that come back later are not waited
-    /// for, and the yields are counted (docs/decisions/0019).
+    /// While an entry is written, the other tasks queue their puts. Without the yields the tasks
+    /// would split into two halves, each of which waits for the other's entry. A yield takes a
+    /// microsecond where no task is ready. The number of yields is limited, so slow threads are not
+    /// waited for (docs/decisions/0019).
     async fn let_served_put_again(&self) {
         let mut queued = self.queue.queued();
         let is_alone = queued == self.queue.durable().batches;
@@ -152,9 +157,9 @@ impl GroupCommit {
         }
     }
 
-    /// Appends what is queued of one generation as one entry; whether more may follow.
+    /// Appends the queued batches of one generation as one entry. Returns whether more may follow.
     async fn append_next(&self, appender: &mut WalAppender) -> bool {
-        // A flush that was fenced has stopped the job: no put waits for these rows any more.
+        // The job was stopped, for example by a fenced flush: no put waits for these rows any more.
         if self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22") {
             return false;
         }
@@ -173,8 +178,8 @@ impl GroupCommit {
         }
     }
 
-    /// Records the position before any caller learns that the rows are durable; false where none ever
-    /// does, because a flush or a reader has learned meanwhile that the shard was claimed.
+    /// Records the position, then acknowledges the rows as durable. False where the rows are never
+    /// acknowledged, because a flush or a reader found meanwhile that the job was fenced.
     fn appended(
         &self,
         generation: Generation,
@@ -205,17 +210,18 @@ impl Shared {
             }
             log.let_served_put_again().await;
         }
-        // A put that appends right now is waited for, and none will after it.
+        // Waits for a put that appends right now; later puts find no appender.
         log.appender.lock().await.take();
         end.expected();
         self.flusher.frozen.notify_one();
     }
 
-    /// Appends on the calling thread, if it waits for a disk anyway and no other appends, until the
-    /// first `queued` batches are durable; whether they are, or never will be.
+    /// Appends on the calling thread until the first `queued` batches are durable, if the thread
+    /// may wait for a disk and no other thread appends. Returns whether the batches are durable or
+    /// never will be.
     ///
-    /// Not where puts come together: the first of them would append its own rows alone, while the
-    /// appending task takes long enough to begin that the others join.
+    /// Where puts come at the same time, the appending task appends: it takes long enough to begin
+    /// that several puts share the entry. The first put would append its own rows alone.
     pub(super) fn append_here(self: &Arc<Self>, queued: u64) -> bool {
         while may_wait_here() && !self.log.is_crowded() {
             let Ok(guard) = self.log.appender.clone().try_lock_owned() else { return false };
@@ -223,7 +229,7 @@ impl Shared {
             let mut append = Box::pin(async move {
                 let goes_on = shared.clone().append_group(guard).await;
                 if !goes_on {
-                    // The appending task learns of it.
+                    // Wakes the appending task, which then ends.
                     shared.log.queue.close();
                 }
                 goes_on
@@ -232,7 +238,7 @@ impl Shared {
                 Some(true) => {}
                 Some(false) => return true,
                 None => {
-                    // What has begun must come to its end, also where the put is cancelled.
+                    // A started append must complete, also where the put is cancelled.
                     tokio::spawn(append);
                     return false;
                 }
@@ -244,7 +250,7 @@ impl Shared {
         false
     }
 
-    /// [`GroupCommit::append_next`] by the holder of `guard`. A panic in it stops the job.
+    /// [`GroupCommit::append_next`] by the holder of `guard`. A panic in the append stops the job.
     async fn append_group(self: Arc<Self>, mut guard: AppendGuard) -> bool {
         let end = TaskEnd::of(&self, "append");
         let goes_on = match guard.as_mut() {

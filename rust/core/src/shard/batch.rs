@@ -1,7 +1,7 @@
-//! What one write asks for, and what it is promised.
+//! A write: its rows, its options and its acknowledgement.
 //!
-//! Owns: the rows of a write and which of them delete their keys, its options, its acknowledgement,
-//! and how much one write may hold.
+//! Owns: the rows of a write and which of them delete their keys, the options, the acknowledgement,
+//! and the size limit of a write.
 //! Does not own: what happens to the rows (`placement`).
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -9,15 +9,15 @@ use arrow_array::{BooleanArray, RecordBatch};
 use crate::format::{AcceptedRows, RowSchema};
 use crate::types::{Error, MAX_PUT_BYTES, Result, Txn};
 
-/// Which rows of a [`WriteBatch`] delete their key, whatever their other columns hold.
+/// Which rows of a [`WriteBatch`] delete their key; their other columns are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Deletes<'a> {
-    /// No row: each adds or replaces a row.
+    /// No row: each row is added or replaces a row.
     #[default]
     None,
-    /// Every row; columns outside of the key may be missing.
+    /// Every row; columns outside the key may be missing.
     All,
-    /// The rows whose value is true; the others add or replace. No value is null.
+    /// The rows whose value is true; the other rows are upserted. No value is null.
     Mask(&'a BooleanArray),
 }
 
@@ -26,12 +26,12 @@ pub enum Deletes<'a> {
 pub struct WriteBatch<'a> {
     /// The rows: all columns of the table by name, or the key columns where every row deletes.
     pub rows: &'a RecordBatch,
-    /// Which of them delete.
+    /// Which rows delete.
     pub deletes: Deletes<'a>,
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Rows that add or replace.
+    /// Rows that are added or replace rows.
     #[must_use]
     pub const fn upserts(rows: &'a RecordBatch) -> Self {
         Self { rows, deletes: Deletes::None }
@@ -43,7 +43,7 @@ impl<'a> WriteBatch<'a> {
         Self { rows: keys, deletes: Deletes::All }
     }
 
-    /// Rows of which those delete whose value in `mask` is true.
+    /// Rows that delete where `mask` is true, and upsert elsewhere.
     #[must_use]
     pub const fn changes(rows: &'a RecordBatch, mask: &'a BooleanArray) -> Self {
         Self { rows, deletes: Deletes::Mask(mask) }
@@ -62,7 +62,7 @@ impl<'a> WriteBatch<'a> {
     }
 }
 
-/// How one write is done. Settings of the job hold for what is not set.
+/// Options of one write. Unset options take the job's settings.
 ///
 /// ```
 /// # use lancemem_core::shard::WriteOptions;
@@ -76,12 +76,11 @@ pub struct WriteOptions<'a> {
     pub durable: Option<bool>,
     /// Whether to return only after the keys are in the key index.
     pub sync_index: Option<bool>,
-    /// Whether the thread that polls the write does nothing else meanwhile. A thread that may wait
-    /// for a disk ([`waiting_here`](crate::store::waiting_here)) then appends to the log itself.
+    /// Whether the thread that polls the write does nothing else meanwhile. A thread that may block
+    /// on a disk ([`waiting_here`](crate::store::waiting_here)) then appends to the log itself.
     pub inline: bool,
-    /// The transaction id of all rows that its transaction writes to this shard. The rows become
-    /// durable with it or not at all, and only where it is not recorded yet. A write without rows
-    /// records nothing.
+    /// The transaction id of the write. The rows and the id become durable together, and only where
+    /// the shard has not recorded the id yet. A write without rows records nothing.
     pub txn: Option<&'a Txn>,
 }
 
@@ -111,20 +110,20 @@ impl<'a> WriteOptions<'a> {
     }
 }
 
-/// What a write promises once it returned.
+/// The guarantees of a write that has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
     /// Rows accepted.
     pub rows: usize,
-    /// Whether they are in the WAL, on disk where the job syncs files.
+    /// Whether the rows are in the WAL, synced where the job syncs files.
     pub durable: bool,
-    /// Whether the key index has them; without it reads that need the index add them first.
+    /// Whether the rows are in the key index. A read that needs the index adds missing rows first.
     pub indexed: bool,
-    /// Whether the shard had recorded the write's transaction id before; then nothing was written.
+    /// Whether the shard had recorded the write's transaction id before, so nothing was written.
     pub already_written: bool,
 }
 
-/// A write stands whole in one MemTable and in one entry of the log, so both bound its size.
+/// Refuses a write above the size limit: all its rows are in one MemTable and in one WAL entry.
 pub(super) fn refuse_too_much(rows: usize, bytes: usize) -> Result<()> {
     if u32::try_from(rows).is_err() {
         return Err(Error::input(format!("a put is limited to 2^32 - 1 rows, got {rows}")));
@@ -133,8 +132,8 @@ pub(super) fn refuse_too_much(rows: usize, bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "a put is limited to {MAX_PUT_BYTES} bytes, the size of one entry of the log; got {bytes} in \
-         {rows} rows: put them in several batches"
+        "a put is limited to {MAX_PUT_BYTES} bytes, the limit of one WAL entry; got {bytes} bytes \
+         in {rows} rows; split the rows over several puts"
     )))
 }
 
@@ -144,11 +143,11 @@ mod tests {
     use crate::types::ErrorKind;
 
     #[test]
-    fn a_put_that_no_entry_of_the_log_can_hold_is_refused() {
+    fn a_put_that_no_wal_entry_can_hold_is_refused() {
         refuse_too_much(1, MAX_PUT_BYTES).unwrap();
         let error = refuse_too_much(7, MAX_PUT_BYTES + 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("got 4294967297 in 7 rows"), "{error}");
+        assert!(error.to_string().contains("got 4294967297 bytes in 7 rows"), "{error}");
         assert_eq!(refuse_too_much(1 << 32, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

@@ -1,10 +1,10 @@
-//! Taking a shard: read its log, claim, fence, read the rest, and only then accept rows.
+//! The claim of a shard: read its log, claim, fence, read the rest, and only then accept rows.
 //!
-//! Owns: the order of those steps, and which rows belong to the shard.
-//! Does not own: what a failed claim means to the caller.
+//! Owns: the order of these steps, and which rows belong to the shard.
+//! Does not own: how the caller handles a failed claim.
 //!
-//! The log is read before the claim, because a claim fences the incumbent: an open that cannot
-//! succeed must leave a healthy writer alone.
+//! The log is read before the claim, because a claim fences the incumbent. An open that cannot
+//! succeed must not stop a healthy writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::types::{
 };
 use crate::wal::{Queued, WalAppender, WalQueue, WalTail};
 
-/// How often an open reads the log again because the incumbent flushed meanwhile.
+/// Most reads of the log by one open; it reads again where the incumbent flushed meanwhile.
 const READS: usize = 8;
 
 /// A shard and the rows that belong to it.
@@ -63,11 +63,11 @@ impl ShardIdentity {
         )))
     }
 
-    /// Records in the manifest of a claim under which sharding the rows of this job are put.
+    /// Records the sharding of this job's rows in the manifest of a claim.
     ///
     /// # Errors
-    /// An input error where it records another sharding: rows of both could hold a key in two
-    /// shards.
+    /// An input error where the manifest records another sharding: under two shardings, a key could
+    /// have rows in two shards.
     fn record_in(&self, claimed: &mut ShardManifest) -> Result<()> {
         match (&claimed.sharding, &self.sharding) {
             (Some(there), Some(own)) if there != own => Err(Error::input(format!(
@@ -87,12 +87,12 @@ impl ShardIdentity {
         }
     }
 
-    /// Refuses rows that another shard owns: two shards would show two versions of one key.
+    /// Refuses rows that another shard owns, because two shards would show two rows of one key.
     ///
     /// # Errors
     /// An input error that names the first such row.
     pub(super) fn refuse_foreign_rows(&self, batch: &RecordBatch) -> Result<()> {
-        // Every row belongs to the only shard of an unsharded table.
+        // An unsharded table has one shard, which owns every row.
         let Some((sharding @ Sharding::Bucket { column, .. }, own)) = &self.routing else {
             return Ok(());
         };
@@ -108,14 +108,14 @@ impl ShardIdentity {
 }
 
 impl ShardWriter {
-    /// Claims the shard and returns its writer with everything that was durable in memory.
+    /// Claims the shard and returns its writer, with all durable rows of the log in memory.
     ///
-    /// Steps: check the settings and read the log, so that a doomed call never fences a healthy
-    /// writer; claim the next epoch; fence the log; read what came meanwhile; prove once more
-    /// that the epoch is ours.
+    /// Steps: check the settings and read the log, so that a call that must fail never fences a
+    /// healthy writer; claim the next epoch; fence the log; read the entries that came meanwhile;
+    /// check again that no later claim exists.
     ///
     /// # Errors
-    /// Fenced where another claim won; damage where the log cannot be replayed whole.
+    /// Fenced where another claim won; damage where the log cannot be replayed in full.
     pub async fn open(
         store: Store,
         identity: ShardIdentity,
@@ -126,8 +126,8 @@ impl ShardWriter {
         Self::open_by(store, identity, source, sink, config, None).await
     }
 
-    /// As [`Self::open`], for a write of one put: a claim that another process has just made is
-    /// left alone until its rows are in the log, under the rules of `turn`.
+    /// As [`Self::open`], for a write of one put. A recent claim of another process is left alone
+    /// until its rows are in the log, under the rules of `turn`.
     ///
     /// # Errors
     /// As [`Self::open`]; retry where the turn does not come within the time of `turn`.
@@ -212,7 +212,7 @@ impl Shared {
     }
 }
 
-/// The rows that a shard's log holds, read in two parts: before the claim and behind it.
+/// The rows of a shard's log, read in two parts: before the claim and after it.
 pub(super) struct Recovery {
     store: Store,
     /// The newest manifest when the log was read.
@@ -229,10 +229,10 @@ impl Recovery {
         Self { store, manifest, tail, replay }
     }
 
-    /// Reads the log as it is, and writes nothing.
+    /// Reads the log and writes nothing.
     ///
-    /// An incumbent that flushes meanwhile covers entries, whose files may then go away or be
-    /// repaired: what looked like damage counts only while the manifest stands still.
+    /// A flush of the incumbent covers entries, whose files may then be removed or repaired. So an
+    /// error of the read counts only where the manifest has not changed since.
     async fn read(store: &Store, manifests: &ManifestStore, empty: &Replay) -> Result<Self> {
         let mut manifest = manifests.claimable().await?;
         let mut reads = 1;
@@ -262,24 +262,25 @@ impl Recovery {
         self.replay.author()
     }
 
-    /// Adds what was written since, and writes nothing.
+    /// Adds the entries that were appended since, and writes nothing.
     pub(super) async fn follow(&mut self, manifests: &ManifestStore) -> Result<()> {
         self.manifest = manifests.claimable().await?;
         self.tail.skip_covered(self.manifest.replay_after_wal_entry_position);
         let current = self.manifest.current_generation;
         if self.replay.read_new(&mut self.tail, current).await.is_err() {
-            // A flush may have covered what looks damaged.
+            // A flush may have covered the entries that look damaged.
             let empty = self.replay.clone().emptied();
             *self = Self::read(&self.store, manifests, &empty).await?;
         }
         Ok(())
     }
 
-    /// Adds what the incumbent appended meanwhile, up to our `sentinel`, and forgets what it
-    /// flushed: `manifest` is the version of our claim, and the incumbent writes no later version.
+    /// Adds the entries that the incumbent appended meanwhile, up to this claim's `sentinel`, and
+    /// drops the generations that it flushed. `manifest` is the version of this claim; the
+    /// incumbent writes no later version.
     ///
-    /// Rows with columns that `schema` lacks may have a newer schema. Their writer is fenced, so
-    /// the table's schema is at least as new now, and the log is read again under it.
+    /// Rows of other columns than `schema` may have a newer schema. Their writer is fenced, so the
+    /// table's schema is at least as new now, and the log is read again under the table's schema.
     async fn finish(
         mut self,
         manifest: &Arc<ShardManifest>,
@@ -329,7 +330,8 @@ fn append_again(queue: &WalQueue, state: &ShardState) {
     }
 }
 
-/// The newest replayed MemTable goes on as the active one; older ones wait for their flush.
+/// The state after a replay: the newest MemTable is the active one, older ones wait for their
+/// flush.
 fn recovered_state(
     manifest: Arc<ShardManifest>,
     schema: &Arc<RowSchema>,

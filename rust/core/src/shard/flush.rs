@@ -1,6 +1,6 @@
-//! Frozen MemTables to flushed SSTables, oldest first, in the background.
+//! The flush: frozen MemTables to SSTables, oldest first, in the background.
 //!
-//! Owns: freezing, the order SSTable, then manifest, then memory; retries into new folders.
+//! Owns: the freeze, the order SSTable, then manifest, then memory, and retries into new folders.
 //! Does not own: the files of an SSTable.
 
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::types::{Error, ErrorKind, Generation, Result, ShardId, Txns, WalPosit
 const MAX_ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How far the flushes have come.
+/// The progress of the flushes of a job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlushProgress {
     /// Every generation up to this one is flushed.
     pub flushed: Generation,
-    /// Why the oldest frozen MemTable could not be flushed; a later attempt clears it.
+    /// The error of the flush of the oldest frozen MemTable; a later attempt clears it.
     pub failure: Option<Error>,
-    /// Whether no flush will follow: the failure stays.
+    /// Whether no flush will follow; `failure` is then final.
     pub ended: bool,
 }
 
-/// What turns a frozen MemTable into an SSTable that the shard manifest lists.
+/// Writes a frozen MemTable as an SSTable and lists it in the shard manifest.
 #[derive(Debug)]
 pub(super) struct Flusher {
     sink: Arc<dyn SsTableSink>,
     pub manifests: Arc<ManifestStore>,
-    /// Taken inside the placing lock where a put records its transaction id.
+    /// Locked inside the `placing` lock where a put records its transaction id.
     pub txns: Mutex<JobTxns>,
     /// Wakes the flushing task.
     pub frozen: Notify,
@@ -48,7 +48,7 @@ pub(super) struct Flusher {
     pub counters: FlushCounters,
 }
 
-/// A generation that the manifest lists, and the time by which applications have expired in it.
+/// The manifest that lists a generation, and the time by which expired applications were removed.
 struct Listed {
     manifest: Arc<ShardManifest>,
     now: Option<SystemTime>,
@@ -66,8 +66,8 @@ impl Flusher {
         }
     }
 
-    /// Writes the SSTable of `rows`, then the manifest of the job of `epoch` that lists it and covers
-    /// the log up to `covered`. `recorded` are the transaction ids that the manifest has.
+    /// Writes the SSTable of `rows`, then the manifest version that lists the SSTable and covers
+    /// the log through `covered`. `recorded` are the transaction ids in the manifest before.
     async fn list(
         &self,
         epoch: WriterEpoch,
@@ -80,7 +80,7 @@ impl Flusher {
         let txns = self.txns.lock().of(generation);
         let now = expiry(&self.manifests, recorded).await;
         let list = |manifest: &mut ShardManifest| {
-            // An earlier attempt was written, and its answer was lost.
+            // An earlier attempt succeeded, and its answer was lost.
             if manifest.current_generation > generation {
                 return;
             }
@@ -96,7 +96,7 @@ impl Flusher {
         Ok(Listed { manifest, now })
     }
 
-    /// Starts the flush again that failed last, if one did.
+    /// Starts the failed flush again, if the last flush failed.
     pub fn retry_failed(&self) {
         let again = self
             .progress
@@ -106,7 +106,7 @@ impl Flusher {
         }
     }
 
-    /// Answers all callers that wait for a flush, now and later: there will be none, because of `why`.
+    /// Ends the flushes: all present and later waits for a flush return an error, `why` by default.
     pub fn end(&self, why: Error) {
         self.progress.send_modify(|progress| {
             progress.ended = true;
@@ -114,17 +114,17 @@ impl Flusher {
         });
     }
 
-    /// Returns when the flush that ran when the job stopped, if one did, is over.
+    /// Returns when the flushing task has ended, after the flush that ran when the job stopped.
     pub async fn wait_ended(&self) {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = self.progress.subscribe().wait_for(|progress| progress.ended).await;
     }
 
-    /// Waits until `generation` is flushed, as seen by `progress`, which the caller subscribed before
-    /// it froze the generation.
+    /// Waits until `generation` is flushed. The caller subscribes to `progress` before it freezes
+    /// the generation, so that no change is missed.
     ///
     /// # Errors
-    /// Why it could not be flushed.
+    /// The error of the flush.
     pub async fn wait_flushed(
         progress: &mut watch::Receiver<FlushProgress>,
         generation: Generation,
@@ -142,9 +142,9 @@ impl Flusher {
 }
 
 impl Shared {
-    /// Closes the active MemTable for writes and opens the next; `None` where it is empty.
+    /// Freezes the active MemTable and opens the next one; `None` where the active one is empty.
     ///
-    /// The guard proves that no put is between its MemTable and its place in the log.
+    /// The guard proves that every batch in the MemTable is in the log's queue too.
     pub(super) fn freeze(&self, _placing: &MutexGuard<'_, ()>) -> Option<Generation> {
         let state = self.state();
         let generation = state.active.memtable.generation();
@@ -160,7 +160,7 @@ impl Shared {
         Some(generation)
     }
 
-    /// Flushes everything that was put before the call; returns when the manifest lists it.
+    /// Flushes all rows that were put before the call; returns when the manifest lists them.
     pub(super) async fn flush_all(&self) -> Result<()> {
         let mut progress = self.flusher.progress.subscribe();
         let generation = {
@@ -176,7 +176,7 @@ impl Shared {
         Flusher::wait_flushed(&mut progress, generation, self.shard_id).await
     }
 
-    /// Flushes all that is frozen until the job stops.
+    /// Flushes frozen MemTables until the job stops.
     pub(super) async fn run_flushes(self: Arc<Self>) {
         let end = TaskEnd::of(&self, "flush");
         while !self.is_stopped() {
@@ -197,8 +197,8 @@ impl Shared {
         end.expected();
     }
 
-    /// Returns when a MemTable was frozen. One that got no put for a whole interval is frozen
-    /// here, so rows reach the SSTable that readers elsewhere list even when the stream pauses.
+    /// Returns when a MemTable was frozen. A MemTable without a put for a whole interval is frozen
+    /// here (idle flush), so `flushed` readers see the rows even when the stream pauses.
     async fn wait_for_frozen(&self) {
         let interval = self.config.idle_flush_interval;
         let frozen = self.flusher.frozen.notified();
@@ -215,13 +215,13 @@ impl Shared {
         }
     }
 
-    /// Changes with every put.
+    /// Generation and batches of the active MemTable; changes with every put.
     fn active_size(&self) -> (Generation, usize) {
         let active = &self.state().active.memtable;
         (active.generation(), active.batches())
     }
 
-    /// [`Flusher::end`] because of what stopped the job.
+    /// [`Flusher::end`] with the error that stopped the job.
     pub(super) fn end_flushes(&self) {
         let stopped = self.log.queue.check().err();
         self.flusher.end(stopped.unwrap_or(Error::Closed { shard: self.shard_id }));
@@ -250,7 +250,8 @@ impl Shared {
         }
     }
 
-    /// SSTable, then manifest, then memory: a reader finds the rows in at least one of them.
+    /// Flushes one MemTable. The order SSTable, manifest, memory guarantees that a reader finds the
+    /// rows in at least one of the places.
     async fn flush_one(&self, oldest: &LiveMemTable) -> Result<()> {
         self.log.queue.wait_durable(oldest.last_queued()).await?;
         let generation = oldest.memtable.generation();

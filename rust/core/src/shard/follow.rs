@@ -1,11 +1,11 @@
-//! A running job and a table whose columns change.
+//! How a running job follows the columns of its table.
 //!
-//! Owns: when a job takes a new schema, and that no MemTable ever holds rows of two.
-//! Does not own: which schema the table has, which the [`SchemaSource`] answers, or what is
-//! compatible (`format::reconcile`).
+//! Owns: when a job takes a new schema, and that no MemTable holds rows of two schemas.
+//! Does not own: the table's schema ([`SchemaSource`]), or which schemas are compatible
+//! (`format::reconcile`).
 //!
-//! Rows that were accepted stay as they are, in memory, in the log and in their SSTable: the frozen
-//! MemTable keeps its schema, and readers bring its rows to theirs.
+//! Accepted rows are never rewritten, neither in memory nor in the log nor in their SSTable. The
+//! frozen MemTable keeps its schema, and readers reconcile its rows with the present columns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +19,18 @@ use crate::format::RowSchema;
 use crate::memtable::MemTable;
 use crate::types::{Error, ErrorKind, Result};
 
-/// The columns that a job accepts and stores, and how it learns the table's.
+/// The columns that a job accepts, and the source of the table's columns.
 #[derive(Debug)]
 pub(super) struct SchemaFollower {
     source: Arc<dyn SchemaSource>,
-    /// What puts are accepted and stored as now; swapped under the placing lock.
+    /// The columns under which puts are accepted now; swapped under the `placing` lock.
     schema: RwLock<Arc<RowSchema>>,
-    /// Held from a look at the table's columns until they are followed: the newest look that was.
+    /// The number of the newest look that was followed. Locked from a look at the table's columns
+    /// until the job follows them.
     following: tokio::sync::Mutex<u64>,
-    /// Looks that were begun.
+    /// Number of looks that have begun.
     looks: AtomicU64,
-    /// Why nothing is accepted: the table changed in a way that the job cannot follow.
+    /// The error of all puts while the job cannot follow the table's columns.
     refused: Mutex<Option<Error>>,
 }
 
@@ -44,20 +45,21 @@ impl SchemaFollower {
         }
     }
 
-    /// What puts are accepted and stored as now.
+    /// The columns under which puts are accepted now.
     pub fn schema(&self) -> Arc<RowSchema> {
         self.schema.read().clone()
     }
 
-    /// Refuses puts while the table is one that the job cannot follow.
+    /// Refuses puts while the job cannot follow the table's columns.
     pub fn check(&self) -> Result<()> {
         self.refused.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Asks the source and hands its answer to `follow`; whether more may be accepted now.
+    /// Asks the source and passes its answer to `follow`. Returns whether a put that was refused
+    /// may be accepted now.
     ///
-    /// One look at a time: the answer of a slow look is never followed over that of a later one. All
-    /// callers that wait for their turn are served by one look, which began after all of them asked.
+    /// One look runs at a time, so the answer of a slow look never replaces the answer of a later
+    /// look. One look serves all waiting callers, because it began after each of them asked.
     async fn look(
         &self,
         follow: impl FnOnce(Result<Arc<RowSchema>>) -> Result<bool>,
@@ -73,11 +75,11 @@ impl SchemaFollower {
         Ok(changed)
     }
 
-    /// Remembers why nothing can be accepted, or that all can be again.
+    /// Stores the error under which puts are refused, or clears it.
     fn settle(&self, followed: Result<bool>) -> Result<bool> {
         let mut refused = self.refused.lock();
         match followed {
-            // What was refused until now is worth another attempt.
+            // Puts that were refused until now may be accepted, so they are worth a retry.
             Ok(changed) => Ok(refused.take().is_some() || changed),
             Err(error) => {
                 if error.kind() == ErrorKind::InvalidInput {
@@ -90,11 +92,11 @@ impl SchemaFollower {
 }
 
 impl ShardWriter {
-    /// Asks for the table's newest columns and goes on under them; whether a put that was refused
-    /// before may be accepted now. [`Self::write`] calls it where rows do not fit.
+    /// Reads the table's newest columns and follows them. Returns whether a put that was refused
+    /// may be accepted now. [`Self::write`] calls it where rows do not fit.
     ///
     /// # Errors
-    /// An input error where the job cannot follow; puts are refused with it until it can. A
+    /// An input error where the job cannot follow; puts are refused with this error until it can. A
     /// storage error where the columns could not be read.
     pub async fn follow_table(&self) -> Result<bool> {
         self.shared.check_open()?;
@@ -103,8 +105,8 @@ impl ShardWriter {
 }
 
 impl Shared {
-    /// [`ShardWriter::follow_table`] after a flush. Where it fails the next flush asks again, and
-    /// so does a put that does not fit.
+    /// [`ShardWriter::follow_table`] after a flush. After a failure, the next flush or a put that
+    /// does not fit tries again.
     pub(super) async fn follow_table(&self) {
         if self.is_closed() {
             return;
@@ -114,8 +116,8 @@ impl Shared {
         }
     }
 
-    /// Whether rows that were refused under `schema` may fit now: the table has other columns, or
-    /// another put or a flush has followed them since.
+    /// Whether rows that were refused under `schema` may fit now: the job follows other columns
+    /// after this look, or another put or a flush has made it follow them since.
     pub(super) async fn fits_now(&self, schema: &Arc<RowSchema>) -> Result<bool> {
         self.check_open()?;
         let changed = self.look_and_follow().await?;
@@ -142,11 +144,12 @@ impl Shared {
         if self.freeze(placing).is_none() {
             self.publish(self.state().with_empty_active(self.empty_memtable(newest)));
         }
-        tracing::info!(shard = %self.shard_id, "the job took the table's new columns");
+        tracing::info!(shard = %self.shard_id, "the job follows the table's new columns");
         Ok(true)
     }
 
-    /// In place of an active MemTable that has no row.
+    /// A MemTable of the active generation under `schema`, to replace an active MemTable without
+    /// rows.
     fn empty_memtable(&self, schema: &RowSchema) -> Arc<MemTable> {
         let generation = self.state().active.memtable.generation();
         Arc::new(MemTable::new(generation, memtable_layout(schema, self.config.key_index)))
@@ -154,14 +157,15 @@ impl Shared {
 }
 
 impl ShardState {
-    /// This state with `memtable` in place of an active one without rows.
+    /// This state with `memtable` in place of an active MemTable without rows.
     fn with_empty_active(&self, memtable: Arc<MemTable>) -> Self {
         let active = LiveMemTable { memtable, ..self.active.clone() };
         Self { manifest: self.manifest.clone(), frozen: self.frozen.clone(), active }
     }
 }
 
-/// What an open does where the log has rows of columns that its caller did not know.
+/// The table's newest columns, for an open whose log has rows of other columns than
+/// [`SchemaSource::known`].
 pub(super) async fn newest_schema(source: &dyn SchemaSource) -> Result<Arc<RowSchema>> {
     let newest = source.newest().await?;
     newest.refuse_misfit(&source.known())?;

@@ -1,25 +1,25 @@
 //! One shard and its single writer: claim, put, freeze, flush, recover.
 //!
-//! Owns: the order of steps on the write path, visibility, and the state that readers of the
-//! same process pin.
+//! Owns: the order of steps on the write path, visibility, and the snapshot of a shard for readers
+//! of the same process.
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
 //! Reading order: `batch` (what a write is), `placement` (the put path), `state`, `admission`,
 //! `append`, `flush`, `follow`, `transactions`, `writer`, `recover`, `claim`, `turn`, `ingest`,
 //! `observer`, `repair`.
 //!
-//! Locks of a job, in the order in which a thread may take them; `placing` and those below it are
-//! never held over an `await`:
+//! Locks of a job, in the order in which a thread may take them. `placing` and the locks below it
+//! are never held over an `await`:
 //!
 //! | lock | is held for |
 //! | --- | --- |
-//! | `closing` | the call of `close` that ends the job |
-//! | `follower.following` | a look at the table's columns, until they are followed |
+//! | `closing` | the `close` call that ends the job |
+//! | `follower.following` | a read of the table's columns, until the job follows them |
 //! | `log.running` | the life of the appending task |
 //! | `log.appender` | one entry of the log |
-//! | `admission.turn` | the first of the puts that wait for memory |
+//! | `admission.turn` | the wait of the first put in the queue for memory |
 //! | `placing` | a batch from its MemTable to its place in the queue; freezing; every swap of the state |
-//! | `flusher.txns` | a look at the transaction ids, or a change of them |
+//! | `flusher.txns` | a read or a change of the transaction ids |
 //! | the queue's own, `log.positions`, `state`, `follower.schema`, `follower.refused` | a read or a swap; no other lock inside |
 
 mod admission;
@@ -85,7 +85,7 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
 /// 3. The SSTable shows the newest row of each key of `rows`, tombstones included, and lists every
 ///    row position in its key index.
 /// 4. `write` does not touch the shard manifest.
-/// 5. `write` stores the rows under their own schema, whatever the table's is by then.
+/// 5. `write` stores the rows under their own schema, even where the table's has changed since.
 #[async_trait]
 pub trait SsTableSink: Send + Sync + std::fmt::Debug {
     /// Writes `rows`, all rows of one generation, and returns its manifest entry.
@@ -95,7 +95,7 @@ pub trait SsTableSink: Send + Sync + std::fmt::Debug {
 /// The columns of a job's table, which other processes change.
 #[async_trait]
 pub trait SchemaSource: Send + Sync + std::fmt::Debug {
-    /// The columns that the table had when the job was asked for. Makes no request.
+    /// The columns that the table had when the job was asked for. Makes no request to storage.
     fn known(&self) -> Arc<RowSchema>;
 
     /// The columns that the table has now.
@@ -105,7 +105,7 @@ pub trait SchemaSource: Send + Sync + std::fmt::Debug {
     async fn newest(&self) -> Result<Arc<RowSchema>>;
 }
 
-/// The columns of a table that never change.
+/// A schema source whose columns never change.
 #[derive(Clone, Debug)]
 pub struct FixedSchema(pub Arc<RowSchema>);
 

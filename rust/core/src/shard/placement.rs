@@ -1,7 +1,7 @@
-//! The put path: from an accepted batch to its place in memory and in the log.
+//! The put path: from a batch to its position in a MemTable and in the log.
 //!
 //! Owns: the order of a put: check, accept, admit, place, queue, index, wait.
-//! Does not own: how a MemTable, the log or a flush do their part.
+//! Does not own: the work of the MemTable, the log or the flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,30 +17,32 @@ use crate::memtable::MemTable;
 use crate::types::{Result, Txn};
 use crate::wal::Queued;
 
-/// Rows of a durable put whose keys the indexing task may index while the log is written.
+/// A durable put of this many rows or more is indexed by the indexing task while the log is
+/// written.
 const INDEXED_BESIDE: usize = 256;
-/// Batches that the indexing task takes before it lets others run.
+/// Batches that the indexing task takes before it yields.
 const INDEX_STEP: usize = 16;
 
-/// Where a put's rows are.
+/// The outcome of a placement.
 enum Outcome {
     Placed(Placed),
-    /// The transaction id is recorded; its rows are among the first so many batches of the job's log.
+    /// The transaction id is recorded already. Its rows are durable once this many batches of the
+    /// job's log are.
     AlreadyWritten(u64),
 }
 
 struct Placed {
     memtable: Arc<MemTable>,
-    /// Batches of the MemTable up to and with this put's.
+    /// Batches of the MemTable through this put's batch.
     batches: usize,
-    /// Batches of the job's log up to and with this put's.
+    /// Batches of the job's log through this put's batch.
     queued: u64,
 }
 
 impl Shared {
-    /// One attempt of a write under `schema`. The order is the contract: accept, route, admit, place,
-    /// then wait for what is promised. A put is never split: it stands whole in one MemTable and in
-    /// one WAL entry, so readers and replay see all of it or nothing.
+    /// One attempt of a write under `schema`. The order is the contract: accept, route, admit,
+    /// place, then wait for the guarantees. A put is never split: all its rows are in one MemTable
+    /// and in one WAL entry, so readers and replay see all of it or nothing.
     pub(super) async fn write(
         self: &Arc<Self>,
         schema: &RowSchema,
@@ -53,7 +55,7 @@ impl Shared {
         let indexed = options.sync_index.unwrap_or(self.config.sync_indexed_write);
         let num_rows = rows.batch.num_rows();
         if num_rows == 0 {
-            // The promise is that of any put: with it, all rows that were put before are durable.
+            // As every durable put, it returns only when all earlier puts are durable.
             if durable {
                 self.wait_appended(self.log.queue.queued()).await?;
             }
@@ -100,8 +102,8 @@ impl Shared {
         self.log.wait_durable(queued, asked_at).await
     }
 
-    /// Appends the rows of a put here, or asks the appending task to. Keys of many rows are indexed
-    /// beside that.
+    /// Appends the rows of a put on this thread, or wakes the appending task. The keys of a large
+    /// put are indexed at the same time.
     fn start_append(self: &Arc<Self>, placed: &Placed, num_rows: usize, inline: bool) {
         if num_rows >= INDEXED_BESIDE && !self.log.is_crowded() {
             self.unindexed.notify_one();
@@ -111,7 +113,8 @@ impl Shared {
         }
     }
 
-    /// One short lock from memory to log, so that the log's order is the rows' order.
+    /// Places the rows in the active MemTable and in the log's queue under one short lock, so that
+    /// both have the same order.
     fn push(&self, rows: AcceptedRows, bytes: usize, txn: Option<&Txn>) -> Result<Outcome> {
         let placing = self.placing.lock();
         self.check_open()?;
@@ -139,9 +142,9 @@ impl Shared {
         Ok(Outcome::Placed(Placed { batches, queued: self.log.queue.push(queued), memtable }))
     }
 
-    /// Whether `more` rows belong into the next MemTable. Batches and rows are bounded exactly:
-    /// lance refuses to replay a generation that its own limits could not have held, unless a
-    /// single put brought all of it.
+    /// Whether `more` rows have to go into the next MemTable. The limits of batches and rows are
+    /// exact: lance refuses to replay a generation above its own limits, unless one put wrote all
+    /// of its rows.
     fn is_full_for(&self, more: usize) -> bool {
         let active = &self.state().active.memtable;
         active.rows() > 0
@@ -150,7 +153,7 @@ impl Shared {
                 || active.bytes() >= self.config.max_memtable_size)
     }
 
-    /// Indexes what puts left to this task, a few batches at a time.
+    /// Indexes the batches that puts left to this task, a few at a time.
     pub(super) async fn run_indexing(self: Arc<Self>) {
         let end = TaskEnd::of(&self, "indexing");
         while !self.is_stopped() {

@@ -1,8 +1,8 @@
-//! From WAL entries back to MemTables, for the writer that opens and for readers elsewhere.
+//! Replay: from WAL entries to MemTables, for the writer that opens and for readers elsewhere.
 //!
-//! Owns: which entry belongs to which generation, which are flushed already, and when a reader has
-//! come to the end of the log.
-//! Does not own: reading the log, or appending anything: what was read is never written again.
+//! Owns: the generation of each entry, which entries are flushed already, and when a reader has
+//! reached the end of the log.
+//! Does not own: reads of the log, or appends: replayed rows are never written again.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::types::{
 };
 use crate::wal::{WalTail, entry_name};
 
-/// MemTables rebuilt from the log, grown entry by entry.
+/// MemTables that are rebuilt from the log, entry by entry.
 #[derive(Clone, Debug)]
 pub struct Replay {
     shard_id: ShardId,
@@ -38,22 +38,22 @@ pub struct Replayed {
     pub memtable: Arc<MemTable>,
     /// The newest entry with rows of this generation.
     pub last_position: WalPosition,
-    /// The transaction ids of those rows' writes.
+    /// The transaction ids of the writes of these rows.
     pub txns: Txns,
 }
 
-/// What a reader that is not the writer sees of a shard first.
+/// The first look of a reader in another process at a shard.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The newest manifest.
     pub manifest: Arc<ShardManifest>,
-    /// Where the log ends, for a tail that was never listed.
+    /// The last entry of the log, for a tail that was never listed.
     last: Option<WalPosition>,
 }
 
 impl Look {
-    /// Looks now; `None` for a shard that was never created. The log is listed beside the
-    /// manifest: whatever was acknowledged before is in both.
+    /// Reads the manifest and lists the log at the same time; `None` for a shard that was never
+    /// created. Both reads begin after every put that was acknowledged before the call.
     ///
     /// # Errors
     /// A storage error, or a damaged manifest.
@@ -73,7 +73,7 @@ impl Look {
 
 /// The rows of an entry as a MemTable takes them.
 struct PreparedRows {
-    /// Who wrote the entry, if it has rows.
+    /// The epoch that wrote the entry, if the entry has rows.
     author: Option<WriterEpoch>,
     generation: Option<Generation>,
     txns: Txns,
@@ -96,7 +96,7 @@ impl Replay {
         Self { index, ..self }
     }
 
-    /// Adds what the log holds behind `tail` now; generations below `current` are flushed.
+    /// Adds the entries of the log behind `tail`; generations below `current` are flushed.
     ///
     /// # Errors
     /// As [`WalTail::read_new`]; damage where the generations of the log go back; an input error
@@ -106,15 +106,15 @@ impl Replay {
         tail.read_new(prepare, |position, rows| self.add(position, rows, current)).await
     }
 
-    /// Brings the replay and the tail, which belong together, to `look` or later, and returns the
-    /// manifest that they then go with: its SSTables and these rows are all rows of the shard.
+    /// Brings the replay and its tail to `look` or later, and returns the manifest that matches
+    /// them: the manifest's SSTables and the replayed rows are all rows of the shard.
     ///
-    /// Where the log ends is known from a listing or an absent entry, and holds only where a
-    /// manifest read after it covers nothing behind that end: what a manifest covers may have
-    /// gone before the listing, the highest entry too where a collector is not ours.
+    /// A listing or an absent entry shows the end of the log. This end is valid only where a
+    /// manifest that was read later covers no entry behind it: covered entries may have been
+    /// removed before the listing. Another program's collector may remove even the highest entry.
     ///
     /// # Errors
-    /// As [`Self::read_new`], and only for what no flush has covered since.
+    /// As [`Self::read_new`], and only for entries that no flush has covered since.
     pub async fn catch_up(
         &mut self,
         tail: &mut WalTail,
@@ -127,7 +127,7 @@ impl Replay {
             self.forget_flushed(current);
             tail.skip_covered(manifest.replay_after_wal_entry_position);
             let (read, beside) = match listed.take() {
-                // The listing is older than both, so that they need not wait for each other.
+                // The listing is older than both reads, so they may run at the same time.
                 Some(last) => {
                     let reading = self.read_listed(tail, last, current);
                     let (read, newest) = join(reading, manifests.existing()).await;
@@ -150,7 +150,7 @@ impl Replay {
         }
     }
 
-    /// Adds what the log holds behind `tail` and below `end`, all of which must be there.
+    /// Adds the entries of the log behind `tail` and below `end`, all of which must exist.
     ///
     /// # Errors
     /// As [`Self::read_new`].
@@ -164,7 +164,8 @@ impl Replay {
         tail.read_to(end, prepare, |position, rows| self.add(position, rows, current)).await
     }
 
-    /// Adds what the log holds behind `tail` and through `last`, which [`WalTail::last_entry`] gave.
+    /// Adds the entries of the log behind `tail` through `last`, which [`WalTail::last_entry`]
+    /// returned.
     ///
     /// # Errors
     /// As [`Self::read_new`].
@@ -178,7 +179,7 @@ impl Replay {
         tail.read_listed(last, prepare, |position, rows| self.add(position, rows, current)).await
     }
 
-    /// The part of the work that needs no order: columns by field id, keys encoded.
+    /// The part of the replay that needs no order: columns are matched by field id, keys encoded.
     fn prepare(
         &self,
         current: Generation,
@@ -241,13 +242,14 @@ impl Replay {
         Ok(())
     }
 
-    /// Forgets generations below `current`: their flush is in the manifest.
+    /// Drops generations below `current`, whose SSTables the manifest lists.
     pub fn forget_flushed(&mut self, current: Generation) {
         self.memtables.retain(|replayed| replayed.memtable.generation() >= current);
     }
 
-    /// Whether rows would be lost by [`Self::forget_flushed`] for `manifest`: entries that name
-    /// no generation may have gone to one that their writer did not mean.
+    /// Whether [`Self::forget_flushed`] for `manifest` would drop rows that no flush covers. An
+    /// entry that names no generation may have been replayed into an older generation than its
+    /// writer's.
     pub(super) fn disagrees_with(&self, manifest: &ShardManifest) -> bool {
         self.memtables.iter().any(|replayed| {
             replayed.memtable.generation() < manifest.current_generation
@@ -260,13 +262,13 @@ impl Replay {
         Self { memtables: Vec::new(), has_other_columns: false, author: None, ..self }
     }
 
-    /// The epoch of the writer whose rows are the newest in what was read.
+    /// The epoch of the writer of the newest rows that were read.
     pub(super) const fn author(&self) -> Option<WriterEpoch> {
         self.author
     }
 
-    /// Whether a row was written under other columns than those of this replay: its writer may
-    /// have known newer ones.
+    /// Whether a row was written under other columns than the replay's: its writer may have
+    /// followed newer columns.
     pub(super) const fn has_other_columns(&self) -> bool {
         self.has_other_columns
     }
@@ -283,10 +285,11 @@ impl Replay {
     }
 }
 
-/// The generation that the rows of an entry go to, where the replay has come to `newest`.
+/// The generation of an entry's rows: the `named` generation, else the `newest` so far, else
+/// `current`.
 ///
 /// # Errors
-/// Damage where the generations go back.
+/// Damage where the generation is older than `newest`.
 pub(super) fn generation_of(
     shard_id: ShardId,
     position: WalPosition,
@@ -299,7 +302,7 @@ pub(super) fn generation_of(
         Some(newest) if generation < newest => Err(Error::corrupt(
             entry_name(shard_id, position),
             "generation goes back",
-            format!("generation {generation} after {newest}"),
+            format!("expected generation {newest} or a later one, found {generation}"),
         )),
         _ => Ok(generation),
     }

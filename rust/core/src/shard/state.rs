@@ -1,4 +1,4 @@
-//! What a shard consists of at one moment, as one immutable value that is swapped whole.
+//! The state of a shard at one moment, as one immutable value that is swapped whole.
 //!
 //! Owns: active and frozen MemTables beside the manifest that they continue.
 //! Does not own: the lock that orders writers, or durability.
@@ -9,30 +9,31 @@ use crate::format::ShardManifest;
 use crate::memtable::{MemTable, MemTableView};
 use crate::types::Generation;
 
-/// A MemTable and how its batches count in the job's log.
+/// A MemTable and the positions of its batches in the job's log.
 #[derive(Clone, Debug)]
 pub(super) struct LiveMemTable {
     pub memtable: Arc<MemTable>,
-    /// Batches that replay put in: durable before the job began.
+    /// Batches from the replay, which were durable before the job began.
     pub recovered: usize,
-    /// Batches that the job had queued before the first one of this MemTable.
+    /// Batches that the job had queued before the first batch of this MemTable.
     pub first_queued: u64,
 }
 
 impl LiveMemTable {
-    /// Batches queued by this job up to and with the last one of this MemTable.
+    /// Batches that this job has queued through the last batch of this MemTable.
     pub fn last_queued(&self) -> u64 {
         self.first_queued + (self.memtable.batches() - self.recovered) as u64
     }
 
-    /// Batches of this MemTable among the first `queued` ones of the job.
+    /// Batches of this MemTable among the first `queued` batches of the job, recovered ones
+    /// included.
     pub fn batches_among(&self, queued: u64) -> usize {
         let of_this = queued.saturating_sub(self.first_queued);
         self.recovered.saturating_add(usize::try_from(of_this).unwrap_or(usize::MAX))
     }
 }
 
-/// The shard as its writer knows it.
+/// The shard as its writer sees it.
 #[derive(Clone, Debug)]
 pub(super) struct ShardState {
     pub manifest: Arc<ShardManifest>,
@@ -69,17 +70,17 @@ impl ShardState {
         Self { manifest, frozen: self.frozen.clone(), active: self.active.clone() }
     }
 
-    /// Generations that wait for compaction, those that wait for their flush included.
+    /// Generations that wait for compaction, frozen MemTables included.
     pub fn uncompacted(&self) -> usize {
         self.manifest.sstables.len() + self.frozen.len()
     }
 }
 
-/// What a reader of the same process pins of a running job.
+/// A snapshot of a running job, for a reader of the same process.
 #[derive(Clone, Debug)]
 pub struct ShardSnapshot {
     /// The manifest that lists the flushed SSTables below the MemTables.
     pub manifest: Arc<ShardManifest>,
-    /// The readable rows in memory, oldest generation first; none is empty.
+    /// The readable rows in memory, oldest generation first. No MemTable is empty.
     pub memtables: Vec<MemTableView>,
 }

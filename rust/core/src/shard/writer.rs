@@ -1,8 +1,8 @@
-//! The single writer of a shard: its verbs, its state, its end.
+//! The single writer of a shard: its calls, its state, its end.
 //!
-//! Owns: the calls of a job, what its tasks share, and how it is closed and stopped.
-//! Does not own: the order of a put (`placement`), or how a MemTable, the log or a flush do their
-//! part.
+//! Owns: the calls of a job, the state that its tasks share, and how a job is closed and stopped.
+//! Does not own: the order of a put (`placement`), or the work of the MemTable, the log or the
+//! flush.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +23,15 @@ use super::turn::PlannedEntry;
 use crate::format::RowSchema;
 use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
-/// The single writer of a shard. Share it behind an [`Arc`]; dropping it ends the job after
-/// what was queued is in the log.
+/// The single writer of a shard. Share it behind an [`Arc`]. After a drop the queued rows are still
+/// appended to the log, then the job ends.
 #[derive(Debug)]
 pub struct ShardWriter {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the putting threads, the appending task and the flushing task share. The order of its locks
-/// is in the module's header.
+/// The state that the putting threads, the appending task and the flushing task share. The module's
+/// header has the order of the locks.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub shard_id: ShardId,
@@ -41,17 +41,18 @@ pub(super) struct Shared {
     pub follower: SchemaFollower,
     pub log: GroupCommit,
     pub flusher: Flusher,
-    /// Held from a batch's push into the MemTable to its place in the queue.
+    /// Held from a batch's push into the MemTable until the batch is in the queue.
     pub placing: Mutex<()>,
     pub state: RwLock<Arc<ShardState>>,
     pub admission: Admission,
-    /// Batches that a put which did not wait for the log has acknowledged: readable all the same.
+    /// Batches of the job's log that are readable before they are durable, because a put that does
+    /// not wait for the log has acknowledged them.
     pub acknowledged: AtomicU64,
     /// Wakes the indexing task.
     pub unindexed: Notify,
     pub counters: PutCounters,
     pub closed: AtomicBool,
-    /// Held by the call of `close` that ends the job; how it ended.
+    /// The result of the job's end. Locked by the `close` call that ends the job.
     pub closing: tokio::sync::Mutex<Option<JobEnd>>,
     pub stopped: AtomicBool,
 }
@@ -60,11 +61,12 @@ impl ShardWriter {
     /// Adds, replaces or deletes rows. Returns when they are in memory and, where the write is
     /// durable, in the log. All of them become readable at once.
     ///
-    /// Rows that do not fit the job's columns are tried again under the table's newest.
+    /// Rows that do not fit the job's columns are tried again under the table's newest columns.
     ///
     /// # Errors
-    /// Input errors name column and row and leave nothing written. A fenced, stopped or closed
-    /// job refuses. Stale where a newer version of the transaction's application is written.
+    /// Input errors name column and row, and nothing is written. A fenced, stopped or closed job
+    /// refuses. Stale where the shard has recorded a newer version of the transaction's
+    /// application.
     pub async fn write(
         &self,
         batch: WriteBatch<'_>,
@@ -80,7 +82,7 @@ impl ShardWriter {
         }
     }
 
-    /// [`Self::write`] of rows that are added or replace others, by the job's settings.
+    /// [`Self::write`] of rows that are added or replace rows, by the job's settings.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -96,23 +98,25 @@ impl ShardWriter {
         self.write(WriteBatch::deletes(keys), WriteOptions::default()).await
     }
 
-    /// Flushes everything that was put before the call; returns when the manifest lists it.
+    /// Flushes all rows that were put before the call; returns when the manifest lists them.
     ///
     /// # Errors
-    /// Why the flush failed; the rows stay durable in the log.
+    /// The error of the flush; the rows stay durable in the log.
     pub async fn flush(&self) -> Result<()> {
         let shared = &self.shared;
         shared.check_open()?;
         shared.flush_all().await
     }
 
-    /// Ends the job: waits until every put is durable, and with `flush` until it is flushed.
-    /// When it returns, the job writes nothing any more.
+    /// Ends the job: waits until every put is durable, and with `flush` until it is flushed. After
+    /// the call has returned, the job writes nothing more.
+    ///
+    /// A second call waits for the first call, and continues where the first call was cancelled.
+    /// After the end it returns the same result.
     ///
     /// # Errors
-    /// Why rows that were put could not be made durable, or flushed; where that was a passing fault
-    /// of the storage, of kind reopen, because this job is at its end. A second call waits for the
-    /// first one and goes on where that was cancelled; after the end it says how the job ended.
+    /// The error that kept rows from being durable or flushed. A flush that failed by a transient
+    /// fault of storage is an error of kind reopen, because this job cannot retry it.
     pub async fn close(&self, flush: bool) -> Result<()> {
         let shared = &self.shared;
         {
@@ -137,7 +141,7 @@ impl ShardWriter {
     /// The readable rows in memory and the manifest below them, as one snapshot.
     ///
     /// # Errors
-    /// A fenced or stopped job refuses: its memory may hold rows that no other reader will see.
+    /// A fenced or stopped job refuses: its memory may hold rows that other readers will never see.
     pub fn snapshot(&self) -> Result<ShardSnapshot> {
         if !mutant!("B10") {
             self.shared.log.queue.check()?;
@@ -145,8 +149,8 @@ impl ShardWriter {
         Ok(self.shared.snapshot())
     }
 
-    /// Proves that the shard is still this job's: storage knows a later claim before the job
-    /// does. A snapshot taken before this call lacks no durable row of the shard.
+    /// Proves by a read of storage that no later claim has taken the shard. A snapshot that was
+    /// taken before this call lacks no durable row of the shard.
     ///
     /// # Errors
     /// A fenced, stopped or closed job refuses; a storage error.
@@ -156,7 +160,7 @@ impl ShardWriter {
         self.shared.stop_where_fenced(owned)
     }
 
-    /// The columns and key of the rows that are put now.
+    /// The columns and key that puts are accepted under now.
     #[must_use]
     pub fn schema(&self) -> Arc<RowSchema> {
         self.shared.follower.schema()
@@ -174,7 +178,8 @@ impl ShardWriter {
         self.shared.epoch
     }
 
-    /// The entry that the first put of this job becomes, for [`PlannedEntry::standing`].
+    /// The position and epoch of the entry that the first put of this job becomes, for
+    /// [`PlannedEntry::standing`].
     #[must_use]
     pub fn first_entry(&self) -> PlannedEntry {
         let shared = &self.shared;
@@ -189,8 +194,7 @@ impl ShardWriter {
     }
 }
 
-/// What became of the rows of a job that was closed: one that was closed without a flush does not flush
-/// any more.
+/// The result of a job's end. A job that was closed without a flush cannot flush any more.
 #[derive(Clone, Debug)]
 pub(super) struct JobEnd {
     durable: Result<()>,
@@ -198,7 +202,7 @@ pub(super) struct JobEnd {
 }
 
 impl JobEnd {
-    /// To a call that asked for a flush, or for none.
+    /// The result for a `close` call with or without a flush.
     fn told(self, flush: bool) -> Result<()> {
         self.durable.and(if flush { self.flushed } else { Ok(()) })
     }
@@ -212,13 +216,13 @@ impl Drop for ShardWriter {
 }
 
 impl Shared {
-    /// Returns when neither an append nor a flush is on its way.
+    /// Returns when no append and no flush is running any more.
     async fn wait_tasks_ended(&self) {
         self.log.wait_ended().await;
         self.flusher.wait_ended().await;
     }
 
-    /// Rows are readable once they are durable or acknowledged without that, in put order.
+    /// The rows that are durable, or acknowledged without being durable, in put order.
     fn snapshot(&self) -> ShardSnapshot {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let readable = self.log.queue.durable().batches.max(acknowledged);
@@ -231,8 +235,7 @@ impl Shared {
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
     }
 
-    /// Stops the job where `answer` is that a later claim took the shard: no put that is on its way is
-    /// acknowledged any more.
+    /// Stops the job where `answer` is a fencing error. No running put is acknowledged any more.
     pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(fenced @ Error::Fenced { .. }) = &answer {
             self.log.queue.fail(fenced.clone());
@@ -240,12 +243,13 @@ impl Shared {
         answer
     }
 
-    /// Stops the job, because what its closing flush could not do no later call does.
+    /// Turns a transient error of the closing flush into one that stops the job: no later call
+    /// retries this flush.
     fn at_its_end(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Retry {
             return error;
         }
-        let reason = format!("it could not be flushed when it was closed: {error}");
+        let reason = format!("the flush of its close failed: {error}");
         let stopped = Error::Poisoned { shard: self.shard_id, reason };
         self.log.queue.fail(stopped.clone());
         stopped
@@ -287,7 +291,7 @@ impl Shared {
         self.state.read().clone()
     }
 
-    /// Swaps the state; the caller holds the placing lock.
+    /// Swaps the state. The caller holds the `placing` lock.
     pub(super) fn publish(&self, state: ShardState) {
         *self.state.write() = Arc::new(state);
     }

@@ -1,7 +1,7 @@
-//! The base rows that a compaction kills.
+//! The base rows that a compaction deletes.
 //!
-//! Owns: what is remembered of their positions over several attempts, and their deletion files, not
-//! committed.
+//! Owns: the positions of the rows, which are cached over several attempts, and the writing of
+//! their deletion files.
 //! Does not own: the keys, the look-up (`visibility`), or the commit.
 
 use std::collections::HashMap;
@@ -22,14 +22,14 @@ use crate::record_index::RecordIndex;
 use crate::visibility::{BaseLookup, DeadRows, Pace};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
-/// Fragments whose keys are looked at at the same time.
+/// Fragments in which keys are looked up at the same time.
 const CONCURRENT_LOOKS: usize = 2;
 /// Deletion files that are written at the same time.
 const CONCURRENT_WRITES: usize = 8;
 
-/// Dead rows of base fragments, with the files of which that was found: it stays true as long as a
-/// fragment consists of the same files. Deleted rows are among them: a version that is restored may
-/// show those again.
+/// Dead rows of base fragments, with the data files in which they were found. An entry is valid as
+/// long as the fragment has the same files. Deleted rows are included, because a restored version
+/// may show them again.
 #[derive(Debug, Default)]
 pub struct BaseRows {
     looked_at: HashMap<u64, Vec<DataFile>>,
@@ -37,7 +37,7 @@ pub struct BaseRows {
 }
 
 impl BaseRows {
-    /// What deletion vectors of the SSTables say of `base`.
+    /// The dead rows of `base` from the deletion vectors of the SSTables.
     #[must_use]
     pub fn covered(base: &Dataset, dead: DeadRows) -> Self {
         let fragments = base.fragments().iter();
@@ -46,7 +46,7 @@ impl BaseRows {
         Self { looked_at, dead }
     }
 
-    /// How many rows of `base` die: those that are deleted there do not die again.
+    /// How many rows of `base` the compaction deletes; rows that are deleted already do not count.
     ///
     /// # Errors
     /// A storage error.
@@ -65,14 +65,14 @@ impl BaseRows {
         Ok(count)
     }
 
-    /// Forgets what was found in fragments that `base` does not have.
+    /// Removes the entries of fragments that `base` does not have.
     pub fn forget_gone(&mut self, base: &Dataset) {
         let fragments = base.fragments();
         self.looked_at.retain(|id, _| fragments.iter().any(|fragment| fragment.id == *id));
         self.dead.retain(|id| self.looked_at.contains_key(&id));
     }
 
-    /// The fragments of `base` that were not looked at.
+    /// The fragments of `base` without a valid entry.
     pub fn unknown(&self, base: &Dataset) -> Vec<Fragment> {
         let is_known = |fragment: &&Fragment| {
             self.looked_at.get(&fragment.id).is_some_and(|files| *files == fragment.files)
@@ -80,8 +80,8 @@ impl BaseRows {
         base.fragments().iter().filter(|it| !is_known(it)).cloned().collect()
     }
 
-    /// Looks up `keys` in the fragments of `base` that were not looked at before. A look-up that
-    /// fails leaves nothing.
+    /// Looks up `keys` in the fragments of `base` without a valid entry. A failed look-up adds no
+    /// entry.
     ///
     /// # Errors
     /// A storage error.
@@ -113,12 +113,13 @@ impl BaseRows {
         Ok(())
     }
 
-    /// The positions of `fragment`; none for one that was not looked at.
+    /// The dead rows of `fragment`; `None` where it has none or was not looked up.
     fn of(&self, fragment: u64) -> Option<&RoaringBitmap> {
         self.dead.of_fragment(fragment).filter(|dead| !dead.is_empty())
     }
 
-    /// Writes deletion files. Returns fragments without a live row, and the others that changed.
+    /// Writes deletion files and commits nothing. Returns the ids of fragments without a live row,
+    /// and the other fragments that changed.
     ///
     /// # Errors
     /// A storage error.
@@ -142,16 +143,16 @@ impl BaseRows {
     }
 }
 
-/// What becomes of a fragment.
+/// The result for one fragment.
 enum Written {
-    /// All that dies was deleted before.
+    /// All dead rows were deleted already.
     Same,
     Changed(Fragment),
-    /// No row is left.
+    /// No live row is left.
     Removed,
 }
 
-/// `fragment` with more rows dead, in a new deletion file.
+/// `fragment` with a new deletion file, which adds `dead` to the deleted rows.
 async fn with_dead(fragment: &FileFragment, dead: &RoaringBitmap) -> lance_core::Result<Written> {
     let deleted = fragment.get_deletion_vector().await?;
     let deleted = deleted.map(|deleted| RoaringBitmap::from(&*deleted)).unwrap_or_default();
@@ -161,8 +162,10 @@ async fn with_dead(fragment: &FileFragment, dead: &RoaringBitmap) -> lance_core:
     }
     let rows = fragment.physical_rows().await? as u64;
     if let Some(last) = dead.max().filter(|last| u64::from(*last) >= rows) {
-        let message =
-            format!("row {last} of fragment {}, which has {rows}, is dead", fragment.id());
+        let message = format!(
+            "row {last} is dead and out of range for fragment {} of {rows} rows",
+            fragment.id()
+        );
         return Err(lance_core::Error::internal(message));
     }
     if dead.len() == rows {

@@ -1,20 +1,23 @@
 //! A commit to the base table that skips no version and is durable.
 //!
-//! Owns: lance's commit handler with three additions, through which every commit of this crate to a base
-//! table goes. *Whole*: lance compares a commit with the transactions of the versions since the one that it
-//! read, and passes over a version that a clean-up has removed; here such a commit is refused.
-//! *Exact*, where the caller asks for it: the commit becomes the version right behind the one that was
-//! planned for, or nothing; lance itself would carry positions and fragment ids over to a version in which
-//! they mean something else. *Durable*: on a local disk what the version consists of is synced before its
-//! name appears, and its name before the commit returns, so a power cut never leaves a version without its
-//! files.
+//! Owns: the commit handler of every commit of this crate to a base table. The handler adds three
+//! guarantees to lance's own.
 //! Does not own: what is committed, or the next attempt.
 //!
-//! The order of the checks matters. Lance has read the transactions of all versions up to the newest, `n`,
-//! before the handler is called with `n + 1`. A version that is listed in the handler was there when lance
-//! looked, because a number is never given twice and versions above are made after it. The creation of the
-//! manifest fails where another commit made `n + 1`. It succeeds where that one was cleaned up in between,
-//! below a newer version: so the handler looks for the newest version once more after the creation.
+//! - *Whole*: lance compares a commit with the transactions of the versions since the version that
+//!   was read, and skips a version that a clean-up has removed. The handler refuses such a commit.
+//! - *Exact*, where the caller asks for it: the commit becomes the next version after the version
+//!   of the plan, or it fails. Lance alone would carry positions and fragment ids over to a later
+//!   version, in which they mean other rows.
+//! - *Durable*: on a local disk the files of a version are synced before its name appears, and the
+//!   name before the commit returns. So a power cut never leaves a version without its files.
+//!
+//! The order of the checks matters. Lance has read the transactions of all versions up to the
+//! newest, `n`, before it calls the handler with `n + 1`. A version that the handler lists was
+//! there when lance looked, because a number is given once and higher versions are created later.
+//! The creation of the manifest fails where another commit has created `n + 1`. It succeeds where
+//! that version was cleaned up meanwhile, below a newer version. So the handler looks for the
+//! newest version once more after the creation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -46,24 +49,24 @@ use crate::holds::{Hold, pass};
 use crate::schema::newest_of;
 use crate::sstable::{files_of_fragments, local_path, sync_before_version, sync_indices};
 
-/// Commits with syncs, and only where every version since the one that was read is there.
+/// A commit handler that syncs, and that commits only where every version since `read` exists.
 #[derive(Debug)]
 pub struct SyncedCommits {
     table: String,
     /// The version that the commit was planned for.
     read: u64,
-    /// Whether it may become the version right behind that one alone.
+    /// Whether the commit may become version `read + 1` only.
     is_exact: bool,
-    /// Files of that version, which are durable.
+    /// Files of version `read`, which are durable.
     known: HashSet<Path>,
-    /// Whether a version may have been made, whether a reader saw it or not.
+    /// Whether a version may have been created, although the commit failed.
     attempted: AtomicBool,
-    /// Whether the version that was made was the newest when it was there.
+    /// Whether the created version was the newest right after its creation.
     was_newest: AtomicBool,
 }
 
 impl SyncedCommits {
-    /// Commits of what was planned for `base`, behind whatever versions came since, if all of them are there.
+    /// A handler for a plan on `base`: its commit may follow later versions, if all of them exist.
     #[must_use]
     pub fn above(base: &Dataset) -> Self {
         let root = base.branch_location().path;
@@ -82,14 +85,14 @@ impl SyncedCommits {
         Self { is_exact: !mutant!("B15"), ..Self::above(base) }
     }
 
-    /// Refuses a commit that lance has not compared with each version since the one that was read.
+    /// Refuses a commit that lance has not compared with each version since `self.read`.
     async fn refuse_skipped(
         &self,
         next: u64,
         base_path: &Path,
         store: &LanceStore,
     ) -> std::result::Result<(), CommitError> {
-        // Lance may have missed versions: it looks upward from a hint, to the first that is absent.
+        // Lance may have missed versions: it looks upward from a hint, to the first absent version.
         let newest = self.resolve_latest_location(base_path, store).await?.version;
         if newest + 1 != next {
             return Err(CommitError::CommitConflict);
@@ -107,15 +110,15 @@ impl SyncedCommits {
 
     fn skipped(&self, gone: u64, next: u64) -> lance_core::Error {
         let why = format!(
-            "it was planned for version {}, and version {gone} was cleaned up before version {next} could be \
-             made: what that one changed is unknown",
+            "the commit was planned for version {}; version {gone} was cleaned up before version \
+             {next} could be created, so the changes of version {gone} are unknown",
             self.read
         );
         lance_core::Error::retryable_commit_conflict_source(next, why.into())
     }
 
-    /// Notes whether `made`, which was just created, is the newest version. Where one above it is there, its
-    /// number may have been given before, to a commit that was cleaned up meanwhile.
+    /// Records whether `made`, which was just created, is the newest version. Below a newer version
+    /// the number may have been given before, to a version that was cleaned up meanwhile.
     async fn look_above(&self, made: u64, base_path: &Path, store: &LanceStore) -> bool {
         let newest = self.resolve_latest_location(base_path, store).await;
         let is_newest = newest.is_ok_and(|newest| newest.version == made);
@@ -136,7 +139,7 @@ impl SyncedCommits {
             .filter(|file| !self.known.contains(file))
             .chain(transaction)
             .collect();
-        // Our own commit makes no index; a rewrite of fragments and an update of indexes do.
+        // An exact commit writes no index; a rewrite of fragments and an update of indexes do.
         if !self.is_exact {
             sync_indices(store, root, indices.iter()).await?;
         }
@@ -178,12 +181,12 @@ impl CommitHandler for SyncedCommits {
         let path = naming_scheme.manifest_path(base_path, manifest.version);
         let is_local = local_path(object_store, &path).is_some();
         let store: Arc<dyn ObjectStore> = if is_local {
-            // It syncs the file before it links it to its name, and then the folder.
+            // `with_fsync` syncs the file before it links the name, and then the folder.
             Arc::new(LocalFileSystem::new().with_fsync(true))
         } else {
             object_store.inner.clone()
         };
-        // As late as can be: syncs take their time.
+        // As late as possible, because the syncs before take long.
         self.refuse_skipped(manifest.version, base_path, object_store).await?;
         pass(Hold::Manifest, &self.table).await;
         self.attempted.store(true, Ordering::Relaxed);
@@ -193,7 +196,7 @@ impl CommitHandler for SyncedCommits {
         let put = put.await.map_err(|error| match error {
             object_store::Error::AlreadyExists { .. }
             | object_store::Error::Precondition { .. } => {
-                // Over a network it may be our own, whose answer was lost.
+                // On a network store it may be this commit's manifest, whose answer was lost.
                 self.attempted.store(!is_local, Ordering::Relaxed);
                 CommitError::CommitConflict
             }
@@ -215,18 +218,18 @@ impl CommitHandler for SyncedCommits {
 
 const COMMITTING: &str = "committing to the base table";
 
-/// A commit that did not happen.
+/// A commit that failed.
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub error: Error,
     /// Whether it is certain that no version names the files of this attempt.
     pub is_certain: bool,
 }
 
-/// Commits `operation` as the version right behind `base`.
+/// Commits `operation` as the next version after `base`.
 ///
 /// # Errors
-/// Of kind retry where another commit came first, or where it cannot be known whether this commit was made.
+/// Of kind retry where another commit came first, or where the outcome of this commit is unknown.
 pub async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
@@ -262,7 +265,8 @@ pub async fn commit_exactly(
             let error = Error::storage(
                 COMMITTING,
                 format!(
-                    "versions above {version} came first, and none of them has what it changes"
+                    "version {version} was created below a newer version, and the newest version \
+                     lacks its changes"
                 ),
             );
             Err(Refused { error, is_certain: false })
@@ -271,10 +275,10 @@ pub async fn commit_exactly(
     }
 }
 
-/// `base` at its version, whose commits are compared with every version since and are synced.
+/// `base` at its version, with a handler whose commits are whole and durable.
 ///
 /// # Errors
-/// Those of lance, also where that version was cleaned up.
+/// An error of lance, also where the version of `base` was cleaned up.
 #[boxed]
 pub async fn committing(base: &Dataset) -> lance_core::Result<Dataset> {
     let mut builder = DatasetBuilder::from_uri(base.uri())
@@ -287,8 +291,8 @@ pub async fn committing(base: &Dataset) -> lance_core::Result<Dataset> {
     builder.load().await
 }
 
-/// Whether the newest version has what `operation` changes. Asked where a version above the one of its commit
-/// was there at once: that one may have been built upon it, or be older.
+/// Whether the newest version contains the changes of `operation`. Asked where a newer version
+/// existed right after the commit: it may build on the commit, or be older than the commit.
 async fn took_hold(base: &Arc<Dataset>, operation: &Operation) -> Result<bool> {
     let newest = newest_of(base).await.context(COMMITTING)?;
     match operation {
@@ -312,8 +316,8 @@ async fn took_hold(base: &Arc<Dataset>, operation: &Operation) -> Result<bool> {
     }
 }
 
-/// The version right behind `base`, where it is the one of our transaction and only the answer of an object store
-/// was lost. A disk that failed in between may not have synced it: there the commit stays refused.
+/// The next version after `base`, where `transaction` created it and only the answer of an object
+/// store was lost. `None` on a local disk: a disk that failed may not have synced the version.
 async fn landed(base: &Arc<Dataset>, transaction: &str) -> Option<Dataset> {
     let store = base.object_store(None).await.ok()?;
     if local_path(&store, &base.branch_location().path).is_some() {
@@ -329,14 +333,20 @@ async fn version_of_plan(base: &Arc<Dataset>) -> u64 {
     newest.unwrap_or_else(|| base.version().version)
 }
 
-/// Lance has many words for a lost race, some of them those of a wrong input.
+/// The error of a refused commit. Lance reports a lost race in several ways, some of which look
+/// like an input error, so the newest version decides.
 async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
-    let error = refused.err().unwrap_or_else(|| Error::Internal("no error".to_owned()));
+    let error = refused
+        .err()
+        .unwrap_or_else(|| Error::Internal("a refused commit has no error".to_owned()));
     let planned_for = base.version().version;
     match base.latest_version_id().await {
         Ok(newest) if newest != planned_for => Error::storage(
             COMMITTING,
-            format!("it was planned for version {planned_for}, and {newest} came first: {error}"),
+            format!(
+                "the commit was planned for version {planned_for}, the newest version is {newest}: \
+                 {error}"
+            ),
         ),
         _ => error,
     }

@@ -1,7 +1,7 @@
-//! What each SSTable of a compaction holds: which of its rows are alive, and all keys.
+//! The SSTables of a compaction: their live rows and their keys.
 //!
-//! Owns: the keys of the SSTables, each with the newest SSTable that has it, and the rows of every
-//! SSTable that must not come to the base table.
+//! Owns: the keys of the SSTables, each with the newest SSTable that has it, and the rows of each
+//! SSTable that must not reach the base table.
 //! Does not own: which rows a later row supersedes (`visibility`), rows of the base table, or what
 //! becomes of an SSTable.
 
@@ -17,16 +17,16 @@ use crate::deletion_vectors::SsTableCoverage;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
 use crate::visibility::{Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within};
 
-/// An SSTable, with the positions that must not come to the base table.
+/// An SSTable, with the positions that must not reach the base table.
 #[derive(Debug)]
 pub struct InputSsTable {
     /// The open SSTable.
     pub handle: Arc<SsTableHandle>,
     /// Rows in its data file.
     pub physical_rows: u64,
-    /// Superseded rows, by this SSTable or a newer one, and tombstones.
+    /// Rows that this or a newer SSTable supersedes, and tombstones.
     pub dead: DeadRows,
-    /// How many of `dead` are tombstones; those that a newer SSTable supersedes count there alone.
+    /// How many of `dead` are tombstones that no later row supersedes.
     pub tombstones: u64,
 }
 
@@ -41,19 +41,20 @@ impl InputSsTable {
         (self.handle.shard_id, self.handle.generation)
     }
 
-    /// Positions of the rows whose key has a later row: `by_newer` in a newer SSTable, others here.
+    /// Positions of the rows whose key has a later row, in a newer SSTable (`by_newer`) or in this
+    /// SSTable.
     fn superseded(&self, keys: &SsTableKeys, by_newer: RoaringBitmap) -> RoaringBitmap {
         let by_newer = if mutant!("B17") { RoaringBitmap::new() } else { by_newer };
         if self.handle.is_trusted() { by_newer } else { by_newer | superseded_within(keys) }
     }
 
-    /// Counts rows as dead.
+    /// Adds superseded rows and tombstones to the dead rows.
     fn bury(&mut self, superseded: &RoaringBitmap, tombstones: &RoaringBitmap) {
         self.dead.bury(superseded);
         self.tombstones = self.dead.bury(tombstones);
     }
 
-    /// Its name in messages.
+    /// The SSTable's name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         self.handle.name()
@@ -68,7 +69,7 @@ pub struct KeysOfSsTables {
 }
 
 impl KeysOfSsTables {
-    /// Every key; one that two SSTables have comes twice.
+    /// Every key; a key in two SSTables is yielded twice.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.of_sstables.iter().flat_map(|(_, keys)| keys.keys())
     }
@@ -85,7 +86,7 @@ impl KeysOfSsTables {
 pub struct InputSsTables {
     /// In the order of the snapshot.
     pub sstables: Vec<InputSsTable>,
-    /// Every key that an SSTable has a row or a tombstone of; `None` where they were not read.
+    /// Every key of a row or tombstone in an SSTable; `None` where the keys were not read.
     keys: Option<Arc<KeysOfSsTables>>,
 }
 
@@ -108,7 +109,7 @@ impl InputSsTables {
             tombstones.push(sstable.handle.tombstones().await?);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
-        // Millions of keys take a while, and writers share these threads.
+        // A comparison of millions of keys would block a thread that writers share.
         let compared = SpawnedTask::spawn_blocking(move || {
             let Comparison { newest, superseded } = compare(form, &of_sstables)?;
             let compared = of_sstables.iter().zip(superseded).zip(&tombstones);
@@ -125,7 +126,7 @@ impl InputSsTables {
             .map_err(|error| Error::Internal(format!("comparing the keys of SSTables: {error}")))?
     }
 
-    /// The same SSTables where it is known which of their rows are dead. Reads no keys.
+    /// As [`Self::read`], where deletion vectors cover all dead rows. Reads no keys.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.
@@ -140,7 +141,7 @@ impl InputSsTables {
         Ok(Self { sstables, keys: None })
     }
 
-    /// Every key that an SSTable of `snapshot` has a row or a tombstone of.
+    /// Every key of a row or tombstone in an SSTable of `snapshot`; read once.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.
@@ -150,11 +151,11 @@ impl InputSsTables {
         }
         let read = Self::read(snapshot).await?;
         self.keys = read.keys;
-        self.keys.clone().ok_or_else(|| Error::Internal("keys were read and are not there".into()))
+        self.keys.clone().ok_or_else(|| Error::Internal("keys were read but not stored".into()))
     }
 }
 
-/// An SSTable whose own deletion vector is known, and no more.
+/// An SSTable whose dead rows are so far those of its own deletion vector.
 async fn open(handle: &Arc<SsTableHandle>) -> Result<InputSsTable> {
     let (physical_rows, hidden) = handle.physical_and_hidden_rows().await?;
     let (handle, dead) = (handle.clone(), DeadRows::of_sstable(hidden));

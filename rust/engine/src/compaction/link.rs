@@ -1,12 +1,12 @@
 //! An SSTable's data file as a fragment of the base table, its bytes untouched.
 //!
-//! Owns: which files fit, the new fragment with its deletion file, and the second name or the
-//! copy of the file.
+//! Owns: which files fit, the new fragment with its deletion file, and the hard link or the copy
+//! of the file.
 //! Does not own: which rows are dead, or the commit.
 //!
-//! The file keeps its `_tombstone` column; the fragment lists it under lance's id for "a column
-//! that no field has". The file gets a new random name in every attempt, so a failed attempt can
-//! be cleaned up without a look at others.
+//! The file keeps its `_tombstone` column; the fragment lists the column under lance's id for a
+//! column that belongs to no field. The file gets a new random name in every attempt, so the files
+//! of a failed attempt can be removed without regard to other attempts.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::sstable::{Linked, data_file_name, link};
 /// Lance's folder of data files.
 const DATA: &str = "data";
 
-/// Size of the SSTable's data file in bytes; 0 where its manifest does not say.
+/// Size of the SSTable's data file in bytes; 0 where its manifest does not record it.
 pub fn file_bytes(sstable: &InputSsTable) -> u64 {
     let fragments = sstable.handle.dataset.fragments();
     let files = fragments.iter().flat_map(|fragment| &fragment.files);
@@ -44,11 +44,11 @@ pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
         return Some(format!("the SSTable has {} data files", fragment.files.len()));
     };
     if file.base_id.is_some() || !fragment.overlays.is_empty() {
-        return Some("the SSTable's data is not in its one file".to_owned());
+        return Some("the SSTable has data outside its data file".to_owned());
     }
     let version = base.manifest().data_storage_format.lance_file_format();
     if version == ConcreteFileVersion::V1 || file.file_version().ok() != Some(version) {
-        return Some(format!("the table's file version is {version}, the SSTable has another"));
+        return Some(format!("the SSTable does not have the table's file version, {version}"));
     }
     let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
     let own: Vec<&Field> = own.collect();
@@ -57,24 +57,24 @@ pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
         return Some(format!("column '{column}' has changed since the SSTable was written"));
     }
     if dataset.schema().fields_pre_order().any(|field| field.is_blob() || field.is_blob_v2()) {
-        return Some("a blob column keeps bytes outside the data file".to_owned());
+        return Some("a blob column stores bytes outside the data file".to_owned());
     }
-    // A tombstone has nulls in every column but the key. They are never read as rows, but a
-    // reader that expects none decodes them with the rows around.
+    // A tombstone has nulls in every column but the key. It is never shown as a row, but a reader
+    // decodes it together with the rows around it, and expects no null in a non-nullable column.
     let strict = wanted.iter().any(|field| !field.nullable && !field.is_unenforced_primary_key());
     if strict && has_tombstones(sstable) {
-        return Some("a column that is never null has none in the SSTable's tombstones".to_owned());
+        return Some("a dead row may have a null in a column that is not nullable".to_owned());
     }
     None
 }
 
-/// Whether a row of the file may have nulls where the table has none. A superseded row may have
-/// been a tombstone too.
+/// Whether a row of the file may be a tombstone. A superseded row may be one too, so any dead row
+/// counts.
 fn has_tombstones(sstable: &InputSsTable) -> bool {
     !sstable.dead.is_empty()
 }
 
-/// A column of one of both that the other does not have as it is.
+/// The name of a column that only one of the two schemas has, or that differs between them.
 fn changed_column(sstable: &[&Field], base: &[&Field]) -> Option<String> {
     let lacks = |fields: &[&Field], wanted: &Field| {
         let same = fields.iter().find(|have| have.id == wanted.id);
@@ -85,7 +85,8 @@ fn changed_column(sstable: &[&Field], base: &[&Field]) -> Option<String> {
     changed.map(|field| field.name.clone())
 }
 
-/// Whether both have the same columns, in any order; an SSTable's may be null where the table's may not.
+/// Whether both have the same columns, in any order. Nullability is ignored: columns of an SSTable
+/// are nullable, for tombstones.
 fn same_columns(sstable: &[&Field], base: &[&Field]) -> bool {
     sstable.len() == base.len()
         && base.iter().all(|wanted| {
@@ -101,12 +102,12 @@ fn same_columns(sstable: &[&Field], base: &[&Field]) -> bool {
         })
 }
 
-/// A new fragment, and how its file came to the base table.
+/// A new fragment, and how many bytes of its file were copied.
 #[derive(Debug)]
 pub struct LinkedFile {
     /// The fragment, not committed.
     pub fragment: Fragment,
-    /// Bytes that were copied because the disk or store could not link; else 0.
+    /// Bytes that were copied because the disk or store has no hard links; else 0.
     pub copied_bytes: u64,
 }
 
@@ -148,7 +149,7 @@ pub async fn link_file(
     Ok(LinkedFile { fragment, copied_bytes: if linked == Linked::Yes { 0 } else { bytes } })
 }
 
-/// The entry of the file in the base table: the tombstone column belongs to no field.
+/// The entry of the file in the base table, in which the tombstone column belongs to no field.
 fn renamed(source: &DataFile, name: String, sstable: &Dataset) -> Result<DataFile> {
     let tombstone = sstable
         .schema()

@@ -1,12 +1,14 @@
 //! SSTables into the base table, in one commit.
 //!
-//! Owns: the plan, the files that it makes, and the commit that carries new fragments, deletions
-//! and progress together.
-//! Does not own: which cut is compacted, repetition after a conflict, or the shard manifests
-//! (`table`). It never fences a writer and needs none to stop.
+//! Owns: the plan, the files that the plan needs, and the one commit of new fragments, deletions
+//! and progress.
+//! Does not own: which snapshot is compacted, retries after a conflict, or the shard manifests
+//! (`table`).
 //!
-//! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive),
-//! `base` (which base rows die), `link`, `rewrite`, `commit`, then `rewrite_fragments` and `table_indexes`, which
+//! A compaction fences no writer, and jobs go on while it runs.
+//!
+//! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive), `base`
+//! (which base rows die), `link`, `rewrite`, `commit`. `rewrite_fragments` and `table_indexes`
 //! follow as commits of their own.
 
 mod base;
@@ -52,53 +54,54 @@ pub struct CompactionResult {
     pub generations: usize,
     /// SSTables whose data file became a base fragment.
     pub linked: usize,
-    /// SSTables whose rows were written anew.
+    /// SSTables whose live rows were rewritten.
     pub rewritten: usize,
     /// SSTables without a live row.
     pub dropped: usize,
-    /// Rows that the base table got, in linked files or written.
+    /// Rows that the base table got, in linked files or rewritten.
     pub rows_written: u64,
     /// Base rows that were superseded or deleted.
     pub rows_deleted: u64,
-    /// Bytes of linked files that the disk could not link and had to copy.
+    /// Bytes of linked files that were copied, because the disk or store has no hard links.
     pub copied_bytes: u64,
     /// Fragments that the commit added.
     pub fragments_added: usize,
     /// Base fragments rewritten afterwards because of their dead rows.
     pub fragments_rewritten: usize,
-    /// Version of the base table that contains all this; the present one where nothing was to do.
+    /// Version of the base table that contains the result; the present version where nothing was to
+    /// do.
     pub base_version: u64,
-    /// Each SSTable, and why it went which way.
+    /// Each SSTable, its way and the reason.
     pub sstables: Vec<CompactedSsTable>,
 }
 
 /// One SSTable of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactedSsTable {
-    /// Its shard.
+    /// The shard.
     pub shard_id: ShardId,
-    /// Its age in the shard.
+    /// The generation in the shard.
     pub generation: Generation,
-    /// Rows of its data file.
+    /// Rows of the data file.
     pub physical_rows: u64,
     /// Rows that the base table gets.
     pub live_rows: u64,
-    /// Deleted keys.
+    /// Tombstones that no newer SSTable supersedes.
     pub tombstones: u64,
-    /// Bytes of its data file; 0 where they are not known.
+    /// Bytes of the data file; 0 where the size is not recorded.
     pub bytes: u64,
-    /// Which way, and why.
+    /// The way and the reason.
     pub decision: Decision,
 }
 
-/// A planned compaction of all SSTables of a snapshot. What was read of the SSTables and of unchanged base
-/// fragments is kept over attempts.
+/// A planned compaction of all SSTables of a snapshot. Keys of SSTables and dead rows of unchanged
+/// base fragments are kept over the attempts.
 #[derive(Debug)]
 pub struct Compaction {
     snapshot: Arc<Snapshot>,
-    /// What the base version of the snapshot has of each shard.
+    /// The newest compacted generation of each shard in the snapshot's base version.
     compacted: Arc<HashMap<ShardId, Generation>>,
-    /// The version that is planned for: the snapshot's, or a newer one.
+    /// The version that the plan is for: the snapshot's, or a newer version.
     base: Arc<Dataset>,
     settings: CompactionSettings,
     sstables: InputSsTables,
@@ -109,9 +112,9 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory over a base version that has
-    /// of each shard what `compacted` says; its dead rows are known where `cover` has them. SSTables are
-    /// opened in `open`.
+    /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory. `compacted`
+    /// has the newest compacted generation of each shard in the snapshot's base version. With
+    /// `cover` the dead rows come from deletion vectors. Verified SSTables are opened in `open`.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.
@@ -123,7 +126,7 @@ impl Compaction {
         open: &SsTableCache,
     ) -> Result<Self> {
         let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
-        // One that is dry writes nothing down, and need not be slow.
+        // A dry run commits nothing, so it skips the checksums.
         let snapshot = if settings.dry_run {
             snapshot
         } else {
@@ -151,19 +154,19 @@ impl Compaction {
         })
     }
 
-    /// The version of the base table that it is planned for.
+    /// The version of the base table that the plan is for.
     #[must_use]
     pub fn base_version(&self) -> u64 {
         self.base.version().version
     }
 
-    /// That version.
+    /// The base table at the version that the plan is for.
     #[must_use]
     pub const fn base(&self) -> &Arc<Dataset> {
         &self.base
     }
 
-    /// The SSTables that it moves.
+    /// The SSTables that the compaction moves.
     pub fn moved(&self) -> impl Iterator<Item = (ShardId, Generation)> {
         self.sstables
             .sstables
@@ -171,33 +174,33 @@ impl Compaction {
             .map(|sstable| (sstable.handle.shard_id, sstable.handle.generation))
     }
 
-    /// SSTables whose data files the commit made fragments.
+    /// The SSTables that the commit linked, each with its new fragment.
     #[must_use]
     pub fn linked(&self) -> &[(Arc<Dataset>, Fragment)] {
         &self.linked
     }
 
-    /// Whether the base version of `compacted` has other generations than the one that was planned
-    /// for: another compaction came first, or an older version was restored, whose shards have runs
-    /// that the plan takes for compacted.
+    /// Whether `compacted`, from a newer base version, differs from the plan's: another compaction
+    /// came first, or an older version was restored, which lacks SSTables that the plan takes for
+    /// compacted.
     #[must_use]
     pub fn is_overtaken(&self, compacted: &HashMap<ShardId, Generation>) -> bool {
         !mutant!("B14") && *self.compacted != *compacted
     }
 
-    /// Whether `base` has other columns than the version that was planned for.
+    /// Whether `base` has other columns than the version that the plan is for.
     #[must_use]
     pub fn has_other_columns(&self, base: &Dataset) -> bool {
         base.schema() != self.base.schema()
     }
 
-    /// Plans the same for a newer version of the base table, which has the same columns.
+    /// Plans the same compaction for a newer version of the base table with the same columns.
     pub fn rebase(&mut self, base: Arc<Dataset>) {
         self.base = base;
         self.decisions = decide(&facts(&self.base, &self.sstables.sstables), &self.settings);
     }
 
-    /// Looks up what dies, makes the files and commits; with `dry_run` only looks.
+    /// Looks up the base rows that die, writes the files and commits; with `dry_run` only looks up.
     ///
     /// # Errors
     /// A storage error, of kind retry where the base table has a newer version than the plan.
@@ -225,7 +228,8 @@ impl Compaction {
                 result.base_version = committed.version().version;
                 let linked =
                     self.that_are(Treatment::Link).map(|sstable| sstable.handle.dataset.clone());
-                // They are the first of the new fragments, in this order.
+                // Linked fragments are the first of the new fragments, in the order of the
+                // SSTables.
                 let linked: Vec<_> = linked.zip(made_new).collect();
                 self.linked = linked;
                 Ok(result)
@@ -239,7 +243,7 @@ impl Compaction {
         }
     }
 
-    /// Looks up the base rows that die, in fragments of which nothing is known.
+    /// Looks up the base rows that die, in the fragments that were not looked up before.
     async fn look_up(&mut self) -> Result<()> {
         let Self { snapshot, base, sstables, dead, throttle, .. } = self;
         dead.forget_gone(base);
@@ -251,8 +255,8 @@ impl Compaction {
         dead.look_up(base, &snapshot.key, &keys, &index, throttle).await
     }
 
-    /// The fragments of the SSTables with their final ids: a deletion file is named by the fragment,
-    /// so ids cannot wait for the commit, which is exact and therefore gives these.
+    /// The fragments of the SSTables with their final ids. A deletion file is named by its fragment
+    /// id, so the ids are needed before the commit. The commit is exact, so it assigns these ids.
     async fn new_fragments(&self) -> Result<(Vec<Fragment>, u64)> {
         let base = &self.base;
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
@@ -294,8 +298,8 @@ impl Compaction {
             fields_modified: Vec::new(),
             compacted_sstables: self.progress(),
             fields_for_preserving_frag_bitmap: Vec::new(),
-            // With a mode, lance counts new fragments of a table with stable row ids as rows
-            // that only moved, and its indexes as covering them.
+            // With an update mode, lance treats new fragments of a table with stable row ids as
+            // moved rows, and marks its indexes as covering them.
             update_mode: None,
             inserted_rows_filter: None,
             updated_fragment_offsets: None,
@@ -341,8 +345,8 @@ impl Compaction {
         }
     }
 
-    /// Removes what an attempt made that no version names. Best effort: lance's clean-up takes
-    /// what is left.
+    /// Removes the files of a failed attempt, which no version names. Best effort: lance's clean-up
+    /// removes the rest.
     async fn remove_files(&self, made: &[Fragment]) {
         let root = self.base.branch_location().path;
         let known: Vec<Path> = files_of_fragments(&root, self.base.fragments()).collect();
@@ -353,8 +357,8 @@ impl Compaction {
     }
 }
 
-/// The same snapshot with SSTables whose files are as they were written, as far as they have checksums: nothing
-/// that is damaged comes to the base table, where no file has one.
+/// The snapshot with its SSTables verified against their checksums, where they have checksums.
+/// Files of the base table have none, so damage must be found before a file is linked.
 async fn verified(
     snapshot: &Snapshot,
     open: &SsTableCache,
@@ -369,7 +373,8 @@ async fn verified(
     Ok(verified)
 }
 
-/// SSTables of other writers may show two rows of a key, of which the base table must get one.
+/// Whether no SSTable shows two rows of a key. SSTables of other writers may, and the base table
+/// must get only one of the rows.
 fn shows_a_key_once(snapshot: &Snapshot) -> bool {
     let mut sstables = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
     sstables.all(|sstable| sstable.is_trusted())

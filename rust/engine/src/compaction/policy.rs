@@ -1,41 +1,41 @@
-//! Which way an SSTable comes to the base table, and why.
+//! The policy: whether an SSTable is linked, rewritten or dropped, and why.
 //!
-//! Owns: the choice, as one function over numbers, and the words that explain it.
-//! Does not own: how the numbers are found, or what the ways do.
+//! Owns: the choice, as one pure function over numbers, and the reason as text.
+//! Does not own: how the numbers are found, or how an SSTable is linked or rewritten.
 
 use std::fmt;
 
-/// How runs are moved.
+/// How SSTables are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionMode {
-    /// As [`decide`] finds best for each SSTable.
+    /// [`decide`] chooses for each SSTable.
     #[default]
     Auto,
     /// Link every SSTable whose file fits the base table.
     Link,
-    /// Write all rows anew.
+    /// Rewrite the live rows of every SSTable.
     Rewrite,
 }
 
 /// Settings of one compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionSettings {
-    /// How runs are moved.
+    /// How SSTables are moved.
     pub mode: CompactionMode,
-    /// Only say what would be done.
+    /// Plan only, and write nothing.
     pub dry_run: bool,
-    /// SSTables with fewer live rows than this are small: several of them are written together,
-    /// because each fragment costs every scan something. In rows.
+    /// An SSTable with fewer live rows and fewer bytes than these limits is small. Several small
+    /// SSTables are rewritten into one fragment, because each fragment adds a cost to every scan.
     pub small_rows: u64,
-    /// The same in bytes of the SSTable's data file; an SSTable is small only where it is below both.
+    /// The limit of a small SSTable in bytes of its data file.
     pub small_bytes: u64,
-    /// Share of dead rows, 0 to 1, from which an SSTable is rewritten rather than linked, and a base
-    /// fragment is rewritten by lance's own compaction.
+    /// Share of dead rows, 0 to 1, above which an SSTable is rewritten rather than linked, and a
+    /// base fragment is rewritten by lance's own compaction.
     pub max_dead_share: f64,
-    /// Bytes a second that this compaction may read of the base, and of the SSTables to compare their
-    /// checksums, and write; 0 for no limit.
+    /// Bytes a second that this compaction may read and write; 0 for no limit. Reads count where
+    /// they look up keys in the base or verify checksums of SSTables.
     pub bytes_per_second: u64,
-    /// Whether the table's own indexes take up the new rows afterwards.
+    /// Whether the table's own indexes are updated with the new rows afterwards.
     pub update_indexes: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for CompactionSettings {
 pub enum Treatment {
     /// Its data file becomes a fragment of the base table.
     Link,
-    /// Its live rows are written into a new fragment, with those of other SSTables.
+    /// Its live rows are written into a new fragment, with the live rows of other SSTables.
     Rewrite,
     /// It has no live row: it only deletes.
     Drop,
@@ -74,20 +74,20 @@ impl fmt::Display for Treatment {
     }
 }
 
-/// What the choice looks at.
+/// The numbers of one SSTable that the choice depends on.
 #[derive(Clone, Debug, Default)]
 pub struct SsTableFacts {
     /// Rows in the data file.
     pub physical_rows: u64,
     /// Rows that the base table gets.
     pub live_rows: u64,
-    /// Size of the data file; 0 where it is not known.
+    /// Size of the data file; 0 where it is not recorded.
     pub bytes: u64,
     /// Why the file cannot be a fragment of the base table, if it cannot.
     pub misfit: Option<String>,
 }
 
-/// A way and its reason, a phrase for people.
+/// The way of an SSTable and its reason, as text for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The way.
@@ -96,14 +96,15 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// Chooses for all SSTables of one compaction at once, because small ones are better together.
+/// Chooses for all SSTables of one compaction at once, because small SSTables are rewritten
+/// together.
 ///
-/// 1. Nothing alive: nothing to move.
+/// 1. No live row: drop.
 /// 2. A file that does not fit the base table: rewrite, there is no other way.
-/// 3. Mostly dead rows: rewrite; linked, the file would be rewritten soon after.
-/// 4. One of several small SSTables: rewrite them as one fragment. A single one is linked, because
-///    rewritten it would be a fragment as small.
-/// 5. Else link: nothing is read but keys, and nothing is written but positions.
+/// 3. Mostly dead rows: rewrite; a linked file would be rewritten soon after.
+/// 4. One of several small SSTables: rewrite them into one fragment. A single small SSTable is
+///    linked, because a rewrite would yield a fragment of the same size.
+/// 5. Else link: only keys are read, and only positions are written.
 #[must_use]
 pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<Decision> {
     let is_small = |sstable: &SsTableFacts| {
@@ -119,9 +120,9 @@ pub fn decide(sstables: &[SsTableFacts], settings: &CompactionSettings) -> Vec<D
         } else if let Some(misfit) = &sstable.misfit {
             (Treatment::Rewrite, misfit.clone())
         } else if settings.mode == CompactionMode::Rewrite {
-            (Treatment::Rewrite, "the caller asked for it".to_owned())
+            (Treatment::Rewrite, "the mode is rewrite".to_owned())
         } else if settings.mode == CompactionMode::Link {
-            (Treatment::Link, "the caller asked for it".to_owned())
+            (Treatment::Link, "the mode is link".to_owned())
         } else if dead_share(sstable) > settings.max_dead_share {
             let dead = sstable.physical_rows - sstable.live_rows;
             (Treatment::Rewrite, format!("{dead} of {} rows are dead", sstable.physical_rows))
@@ -147,7 +148,7 @@ fn dead_share(sstable: &SsTableFacts) -> f64 {
 mod tests {
     use super::*;
 
-    fn run(physical_rows: u64, live_rows: u64) -> SsTableFacts {
+    fn sstable(physical_rows: u64, live_rows: u64) -> SsTableFacts {
         SsTableFacts { physical_rows, live_rows, bytes: physical_rows * 50, misfit: None }
     }
 
@@ -157,11 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn large_runs_are_adopted_and_several_small_ones_are_written_together() {
+    fn large_sstables_are_linked_and_several_small_sstables_are_rewritten_together() {
         use Treatment::{Drop, Link, Rewrite};
-        let misfit = SsTableFacts { misfit: Some("another schema".to_owned()), ..run(100_000, 9) };
-        let sstables =
-            [run(100_000, 90_000), run(100, 100), run(90, 1), run(100_000, 0), misfit.clone()];
+        let misfit =
+            SsTableFacts { misfit: Some("another schema".to_owned()), ..sstable(100_000, 9) };
+        let sstables = [
+            sstable(100_000, 90_000),
+            sstable(100, 100),
+            sstable(90, 1),
+            sstable(100_000, 0),
+            misfit.clone(),
+        ];
         assert_eq!(ways(&sstables, CompactionMode::Auto), [Link, Rewrite, Rewrite, Drop, Rewrite]);
         assert_eq!(ways(&sstables, CompactionMode::Link), [Link, Link, Link, Drop, Rewrite]);
         assert_eq!(
@@ -171,19 +178,25 @@ mod tests {
     }
 
     #[test]
-    fn a_single_small_run_is_adopted_and_one_of_dead_rows_is_not() {
+    fn a_single_small_sstable_is_linked_and_an_sstable_of_dead_rows_is_rewritten() {
         use Treatment::{Link, Rewrite};
-        assert_eq!(ways(&[run(100, 100), run(100_000, 60_000)], CompactionMode::Auto), [Link; 2]);
-        assert_eq!(ways(&[run(100_000, 40_000)], CompactionMode::Auto), [Rewrite]);
-        // A few rows of many bytes are not small.
-        let wide = SsTableFacts { bytes: 64 << 20, ..run(1_000, 1_000) };
+        let linked = [sstable(100, 100), sstable(100_000, 60_000)];
+        assert_eq!(ways(&linked, CompactionMode::Auto), [Link; 2]);
+        assert_eq!(ways(&[sstable(100_000, 40_000)], CompactionMode::Auto), [Rewrite]);
+        // An SSTable of few rows but many bytes is not small.
+        let wide = SsTableFacts { bytes: 64 << 20, ..sstable(1_000, 1_000) };
         assert_eq!(ways(&[wide.clone(), wide], CompactionMode::Auto), [Link; 2]);
     }
 
     #[test]
-    fn every_reason_says_something() {
-        let sstables =
-            [run(10, 10), run(10, 10), run(5, 0), run(100_000, 1), run(100_000, 100_000)];
+    fn every_decision_has_a_reason() {
+        let sstables = [
+            sstable(10, 10),
+            sstable(10, 10),
+            sstable(5, 0),
+            sstable(100_000, 1),
+            sstable(100_000, 100_000),
+        ];
         let decisions = decide(&sstables, &CompactionSettings::default());
         assert!(decisions.iter().all(|decision| !decision.reason.is_empty()));
         assert!(decisions[0].reason.contains("10 live rows"), "{}", decisions[0].reason);

@@ -1,7 +1,7 @@
-//! Rows that are written anew: those of SSTables that are not linked.
+//! The rewrite of SSTables that are not linked.
 //!
-//! Owns: one stream over their live rows, and the fragments written from it, not committed.
-//! Does not own: which SSTables, or the commit.
+//! Owns: one stream over the live rows, and the new fragments written from it.
+//! Does not own: which SSTables are rewritten, or the commit.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::set_batches;
 use crate::visibility::DeadRows;
 
-/// Rows of a batch, as Lance's scans have it.
+/// Rows a batch, the default of Lance's scans.
 const BATCH_ROWS: usize = 8_192;
 
 /// Writes the live rows of `sstables` as fragments of `base` without ids.
@@ -46,7 +46,7 @@ pub async fn rewrite(
     for sstable in sstables {
         streams.push(live_rows(sstable, table, throttle.clone()).await?);
     }
-    // Lance refuses to write nothing.
+    // Lance refuses an append without rows.
     let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
     if rows.as_mut().peek().await.is_none() {
         return Ok(Vec::new());
@@ -61,11 +61,11 @@ pub async fn rewrite(
         .context(action)?;
     match transaction.operation {
         Operation::Append { fragments } => Ok(fragments),
-        other => Err(Error::Internal(format!("appending rows planned {other}"))),
+        other => Err(Error::Internal(format!("{action}: expected an append, got {other}"))),
     }
 }
 
-/// The rows of `sstable` that are alive, as the base table has them.
+/// The live rows of `sstable`, with the columns of the base table.
 async fn live_rows(
     sstable: &InputSsTable,
     table: &TableSchema,
@@ -107,7 +107,7 @@ fn alive(
     stored: &StoredColumns,
     schema: &SchemaRef,
 ) -> std::result::Result<RecordBatch, DataFusionError> {
-    let missing = |name: &str| DataFusionError::Internal(format!("column {name} was not read"));
+    let missing = |name: &str| DataFusionError::Internal(format!("column '{name}' was not read"));
     let addresses = batch
         .column_by_name(ROW_ADDR)
         .ok_or_else(|| missing(ROW_ADDR))?

@@ -1,8 +1,9 @@
 //! Base fragments of mostly dead rows, rewritten by lance's own compaction.
 //!
-//! Owns: which fragments, and the call.
-//! Does not own: the rewriting and the remapping of indexes, which are lance's. It is a commit of
-//! its own and changes no row that a reader sees.
+//! Owns: the choice of fragments, and the call.
+//! Does not own: the rewrite and the remapping of indexes, which are lance's.
+//!
+//! The rewrite is a commit of its own and changes no row that a reader sees.
 
 use lance::Dataset;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
@@ -18,19 +19,19 @@ const ACTION: &str = "rewriting base fragments of dead rows";
 /// What was rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
-    /// Fragments that are gone.
+    /// Number of fragments that the rewrite removed.
     pub fragments_removed: usize,
-    /// The newest version of the base table, as far as this call knows.
+    /// The version of this commit; the version of the plan where nothing was rewritten.
     pub base_version: u64,
-    /// Whether nothing was rewritten because another commit came first: the plan was for a version that is
-    /// not the newest any more.
+    /// Whether nothing was rewritten because another commit came first: the plan was for a version
+    /// that is not the newest any more.
     pub is_overtaken: bool,
 }
 
 /// Rewrites the fragments of `base` in which more than `max_dead_share` of the rows are dead.
 ///
-/// Another commit that touches the same fragments wins, and so does any commit whose version was cleaned up
-/// since: which fragments it touched is unknown. The caller may plan again.
+/// Another commit that touches the same fragments wins. So does any commit whose version was
+/// cleaned up since, because its fragments are unknown. The caller may plan again.
 ///
 /// # Errors
 /// A storage error.
@@ -54,13 +55,13 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
     };
     let is_overtaken = is_overtaken(base).await;
     if error.kind() == ErrorKind::Retry || is_overtaken {
-        tracing::info!(table = base.uri(), %error, "dead rows of the base stay for now");
+        tracing::info!(table = base.uri(), %error, "fragments of dead rows were not rewritten");
         return Ok(Rewritten { base_version, is_overtaken, ..Rewritten::default() });
     }
     Err(error)
 }
 
-/// Gives how many fragments went, and the version that is without them.
+/// Rewrites fragments; returns how many were removed, and the version without them.
 async fn rewrite(base: &Dataset, options: CompactionOptions) -> Result<(usize, u64)> {
     let mut dataset = committing(base).await.context(ACTION)?;
     pass(Hold::Rewrite, base.uri()).await;
@@ -70,7 +71,7 @@ async fn rewrite(base: &Dataset, options: CompactionOptions) -> Result<(usize, u
     Ok((done.fragments_removed, dataset.version().version))
 }
 
-/// Whether another commit came since, which may have cleaned this version up.
+/// Whether a newer version than `base` exists.
 async fn is_overtaken(base: &Dataset) -> bool {
     let newest = base.latest_version_id().await;
     newest.is_ok_and(|newest| newest > base.version().version)

@@ -1,8 +1,8 @@
 //! The table's own indexes after a compaction.
 //!
-//! Owns: the call that lets them take up new fragments.
-//! Does not own: the indexes. Without the call nothing is missed: a version says which fragments
-//! an index covers, and readers scan the others.
+//! Owns: the call that adds new fragments to the indexes.
+//! Does not own: the indexes. Without the call no row is missed: a version records which fragments
+//! an index covers, and readers scan the other fragments.
 
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
@@ -16,10 +16,10 @@ use crate::holds::{Hold, pass};
 
 const ACTION: &str = "updating the indexes of the base table";
 
-/// Merges the fragments that no index covers into the indexes of `base`. Returns the version.
+/// Adds the fragments that an index does not cover to the indexes of `base`. Returns the version.
 ///
 /// # Errors
-/// A storage error; of kind retry also where the version of another commit that came first was cleaned up.
+/// A storage error; of kind retry also where a version since `base` was cleaned up.
 pub async fn update_indexes(base: &Dataset) -> Result<u64> {
     let indices = base.load_indices().await.context(ACTION)?;
     if indices.iter().all(is_system_index) {

@@ -1,17 +1,17 @@
-//! A limit on bytes a second.
+//! A rate limit in bytes a second.
 //!
 //! Owns: the pause after a piece of work.
-//! Does not own: what counts as bytes; its callers say.
+//! Does not own: which bytes count; the callers decide.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lets work through at a rate. Pieces are never refused, only delayed.
+/// Delays work to a rate. Work is never refused.
 #[derive(Debug)]
 pub struct Throttle {
     bytes_per_second: u64,
-    /// When the bytes that were let through so far are paid for.
+    /// The end of the pause for all bytes taken so far.
     paid: Mutex<Option<Instant>>,
 }
 
@@ -22,7 +22,7 @@ impl Throttle {
         Self { bytes_per_second, paid: Mutex::new(None) }
     }
 
-    /// Waits until `bytes` more fit the rate.
+    /// Takes `bytes` and waits as long as they last at the rate, after all bytes taken before.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a rate is bytes and a clock; no decision about data depends on it"

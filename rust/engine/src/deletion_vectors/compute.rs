@@ -1,10 +1,11 @@
-//! The look-up of what one SSTable supersedes.
+//! The look-up of the rows that one SSTable supersedes.
 //!
-//! Owns: what a file records of one SSTable: the rows that it supersedes in the base table and in older
-//! SSTables, and its own tombstones. Deleted rows of the base are looked up as well: an older version
-//! that is restored may show them again.
-//! Does not own: how superseded rows are found (`visibility`), which sources are missing (`coverage`), or
-//! where the result is put (`table`).
+//! Owns: the content of a file: the rows that an SSTable supersedes in the base table and in older
+//! SSTables, and the SSTable's tombstones.
+//! Does not own: how superseded rows are found (`visibility`), which sources are missing
+//! (`coverage`), or the writing of the file (`table`).
+//!
+//! Deleted rows of the base are looked up as well, because a restored version may show them again.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::snapshot::{Snapshot, SsTableKeys};
 use crate::visibility::{BaseLookup, NewerKeys, SourceKeys, superseded_by};
 
 const ACTION: &str = "looking up the rows that an SSTable supersedes";
-/// Fragments whose keys are looked at at the same time. The look-up runs beside writers and is not
-/// urgent.
+/// Fragments in which keys are looked up at the same time. The look-up runs beside writers and is
+/// not urgent.
 const CONCURRENT_LOOKS: usize = 1;
 
 impl MissingVectors {
-    /// Looks up everything that is missing.
+    /// Computes the missing deletion vectors.
     ///
     /// # Errors
     /// A storage error, or damage of an SSTable.

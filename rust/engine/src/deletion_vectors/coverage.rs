@@ -1,7 +1,8 @@
-//! What the files cover of one snapshot.
+//! How far deletion-vector files cover one snapshot.
 //!
-//! Owns: the dead rows of a snapshot that is covered whole, and what is missing of one that is not.
-//! Does not own: the files, or the look-up of what is missing.
+//! Owns: the dead rows of a snapshot that is fully covered, and the deletion vectors that a
+//! snapshot lacks.
+//! Does not own: the files, or the look-up of missing deletion vectors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use crate::record_index::key_ids;
 use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, SnapshotMask};
 
-/// Sources of a snapshot whose rows an SSTable's files say nothing of.
+/// The sources of a snapshot that the files of one SSTable do not cover.
 #[derive(Debug)]
 pub struct MissingVectors {
-    /// The SSTable that supersedes.
+    /// The newer SSTable, which supersedes rows.
     pub sstable: Arc<SsTableHandle>,
-    /// Fragments of the base table.
+    /// Fragments of the base table that are not covered.
     pub fragments: Vec<Fragment>,
-    /// Older SSTables of its shard.
+    /// Older SSTables of the shard that are not covered.
     pub older: Vec<Arc<SsTableHandle>>,
-    /// Whether its own tombstones are missing.
+    /// Whether the SSTable's own tombstones are missing.
     pub tombstones: bool,
 }
 
-/// Files by shard and run.
+/// Files by shard and SSTable.
 struct BySsTable<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a SsTableFile>>>);
 
 impl<'a> BySsTable<'a> {
@@ -64,26 +65,28 @@ impl<'a> BySsTable<'a> {
     }
 }
 
-/// The dead rows of the base and the SSTables of a snapshot, by position, whatever is in memory.
+/// The dead rows of the base and the SSTables of a snapshot, by position. Rows in memory are
+/// ignored.
 #[derive(Debug)]
 pub struct Coverage {
-    /// Rows of the base table that an SSTable supersedes; also ones that are deleted.
+    /// Rows of the base table that an SSTable supersedes, deleted rows included.
     pub base: DeadRows,
-    /// Of each SSTable, in the order of the snapshot.
+    /// The dead rows of each SSTable, in the order of the snapshot.
     pub sstables: Vec<SsTableCoverage>,
 }
 
-/// The dead rows of an SSTable, but for those that its own deletion vector hides.
+/// The dead rows of an SSTable, except the rows that its own deletion vector hides.
 #[derive(Debug)]
 pub struct SsTableCoverage {
     /// Rows that newer SSTables supersede.
     pub superseded: RoaringBitmap,
-    /// Rows that only delete.
+    /// Tombstones.
     pub tombstones: RoaringBitmap,
 }
 
 impl Coverage {
-    /// What the files say of `snapshot`; `None` where some SSTable says nothing of some source.
+    /// The dead rows of `snapshot` from `files`; `None` where the files of an SSTable do not cover
+    /// a source.
     #[must_use]
     pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
         let by_sstable = BySsTable::new(files);
@@ -106,7 +109,7 @@ impl Coverage {
         Some(Self { base, sstables })
     }
 
-    /// The same as a scan of the snapshot needs it.
+    /// The mask of the snapshot's dead rows, for a scan.
     #[must_use]
     pub fn into_mask(self) -> SnapshotMask {
         let sstables = self.sstables.into_iter();
@@ -116,14 +119,16 @@ impl Coverage {
     }
 }
 
-/// All rows of bitmaps; `None` where one of them is not known.
+/// The union of bitmaps; `None` where one of them is missing.
 fn union<'a>(
     mut bitmaps: impl Iterator<Item = Option<&'a RoaringBitmap>>,
 ) -> Option<RoaringBitmap> {
     bitmaps.try_fold(RoaringBitmap::new(), |rows, more| Some(rows | more?))
 }
 
-/// The vectors that a whole [`Coverage`] lacks, by SSTable; none where none can be computed.
+/// The deletion vectors that `snapshot` lacks for a [`Coverage`], by SSTable. A fragment with
+/// overlays or an unknown number of rows is never among them: its deletion vectors cannot be
+/// computed.
 #[must_use]
 pub fn missing_vectors(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<MissingVectors> {
     let by_sstable = BySsTable::new(files);

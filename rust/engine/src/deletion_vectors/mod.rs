@@ -1,18 +1,18 @@
-//! Deletion-vector mode: rows that SSTables supersede, by position, looked up once beside the writer.
+//! Deletion-vector mode: the positions of superseded rows, looked up once, beside the writer.
 //!
 //! ```text
-//!   _lancemem/deletion_vectors/{shard}/{run}.{name}.binpb    older rows that one SSTable kills
+//!   _lancemem/deletion_vectors/{shard}/{SSTable}.{name}.binpb    older rows that one SSTable kills
 //! ```
 //!
-//! Owns: the files, which are immutable and each become visible by one creation; the vectors that a
-//! snapshot lacks ([`missing_vectors`]) and the look-up that computes them
-//! ([`MissingVectors::compute`]); and the dead rows of a snapshot that lacks none ([`Coverage`]).
+//! Owns: the immutable files; the deletion vectors that a snapshot lacks ([`missing_vectors`]) and
+//! their computation ([`MissingVectors::compute`]); and the dead rows of a snapshot that lacks none
+//! ([`Coverage`]).
+//! Does not own: when files are written or removed (`table`), or how a scan is planned.
 //!
-//! A reader trusts a vector for a fragment of the base table only where the fragment has the very
-//! files that were looked at, and for an SSTable by its folder, whose name is never used twice. So no
-//! commit can make a vector wrong: a source that is not covered is compared by key, as without the
-//! mode.
-//! Does not own: when files are made or go (`table`), or how a scan is planned.
+//! A reader trusts the deletion vector of a base fragment only where the fragment still has the
+//! files that were looked up. It trusts the deletion vector of an SSTable by the name of the
+//! SSTable's folder, which is never used twice. So no commit can make a deletion vector wrong: a
+//! source that is not covered is compared by key, as without the mode.
 
 mod compute;
 mod coverage;
@@ -26,7 +26,7 @@ use lance::dataset::transaction::{Operation, UpdateMap, UpdateMapEntry};
 pub use coverage::{Coverage, MissingVectors, SsTableCoverage, missing_vectors};
 pub use open::{SsTableFile, VectorFiles};
 
-/// The key in a table's configuration that switches the mode on.
+/// The key of the mode in a table's configuration.
 const PROPERTY: &str = "lancemem.deletion_vectors";
 const ON: &str = "true";
 

@@ -1,7 +1,7 @@
-//! Files of deletion vectors, read and kept.
+//! Files of deletion vectors: listing, decoding and cache.
 //!
-//! Owns: the listing, the decoded form of a file, and what this process keeps of them.
-//! Does not own: which of them a snapshot needs (`coverage`).
+//! Owns: the listing, the decoded form of a file, and the cache of decoded files in this process.
+//! Does not own: which files a snapshot needs (`coverage`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::snapshot::{Cached, KeptBound};
 pub struct SsTableFile {
     /// The shard of the SSTable.
     pub shard_id: ShardId,
-    /// The SSTable that supersedes.
+    /// The newer SSTable, which supersedes rows.
     pub sstable: String,
     key_fields: Vec<i32>,
-    /// By id.
+    /// By fragment id.
     fragments: HashMap<u64, KnownFragment>,
-    /// By folder.
+    /// By the folder of the older SSTable.
     sstables: HashMap<String, RoaringBitmap>,
-    /// Tombstones of the SSTable itself.
+    /// Tombstones of the newer SSTable.
     pub tombstones: Option<RoaringBitmap>,
 }
 
@@ -41,7 +41,7 @@ struct KnownFragment {
 }
 
 impl SsTableFile {
-    /// One that covers nothing.
+    /// A file that covers nothing.
     fn of_nothing(shard_id: ShardId, sstable: &str) -> Self {
         Self {
             shard_id,
@@ -56,7 +56,7 @@ impl SsTableFile {
     /// Decodes the bytes of the file at `path`.
     ///
     /// # Errors
-    /// Damage.
+    /// Corruption where the bytes or a bitmap in them cannot be decoded.
     pub fn decode(bytes: &[u8], path: &str, shard_id: ShardId, sstable: &str) -> Result<Self> {
         let file = SsTableVectors::decode(bytes, path)?;
         let bitmap = |bytes: &[u8], rows: u64| {
@@ -64,9 +64,9 @@ impl SsTableFile {
             let bitmap = RoaringBitmap::deserialize_from(bytes)
                 .map_err(|error| damaged(format!("a bitmap cannot be decoded: {error}")))?;
             match bitmap.max() {
-                Some(last) if u64::from(last) >= rows => {
-                    Err(damaged(format!("it has row {last} of {rows}")))
-                }
+                Some(last) if u64::from(last) >= rows => Err(damaged(format!(
+                    "a bitmap has row {last}, which is out of range for a source of {rows} rows"
+                ))),
                 _ => Ok(bitmap),
             }
         };
@@ -113,9 +113,9 @@ impl SsTableFile {
     }
 }
 
-/// Shard and run of a file.
+/// Shard and SSTable of a file.
 type SsTablePath = (ShardId, String);
-/// A file, its path and its place.
+/// A cached file, its path, and its SSTable.
 type Entry = (Arc<Cached<SsTableFile>>, String, SsTablePath);
 
 /// Files that this process has read, by path.
@@ -126,14 +126,14 @@ pub struct VectorFiles {
 }
 
 impl VectorFiles {
-    /// None yet; what is kept of them counts under `bound`.
+    /// An empty cache, whose bytes count under `bound`.
     #[must_use]
     pub fn new(bound: &Arc<KeptBound>) -> Self {
         Self { bound: bound.clone(), known: Mutex::default() }
     }
 
-    /// The files of these shards' runs. One that is damaged is left out, with a warning: what it
-    /// covers is compared by key.
+    /// The files of the SSTables of `shards`. A damaged file covers nothing and is logged: its
+    /// sources are compared by key.
     ///
     /// # Errors
     /// A storage error.
@@ -162,7 +162,7 @@ impl VectorFiles {
         try_join_all(reads).await
     }
 
-    /// The place of each of these files of `shards` in memory. Others of them are forgotten.
+    /// The cache entry of each of `files`. Entries of `shards` without such a file are evicted.
     fn entries(&self, files: HashMap<String, SsTablePath>, shards: &[ShardId]) -> Vec<Entry> {
         let mut known = self.known.lock();
         known.retain(|path, _| files.contains_key(path) || !is_of(path, shards));
@@ -186,7 +186,7 @@ async fn read(
 ) -> Result<(SsTableFile, usize)> {
     let decoded = match store.get(path, MaxBytes::VECTORS).await {
         Ok(Some(bytes)) => SsTableFile::decode(&bytes, path, shard_id, sstable),
-        // Its SSTable may have been collected meanwhile, and the file with it.
+        // A collector may have removed the SSTable meanwhile, and the file with it.
         Ok(None) => return Ok((SsTableFile::of_nothing(shard_id, sstable), 0)),
         Err(error) if error.kind() == ErrorKind::Corruption => Err(error),
         Err(error) => return Err(error),
@@ -197,7 +197,7 @@ async fn read(
             Ok((file, bytes))
         }
         Err(error) => {
-            tracing::warn!(%error, "a file of deletion vectors is left out");
+            tracing::warn!(%error, "a damaged file of deletion vectors is skipped");
             Ok((SsTableFile::of_nothing(shard_id, sstable), 0))
         }
     }
@@ -231,7 +231,8 @@ mod tests {
     fn a_bitmap_that_reaches_beyond_its_fragment_is_damage() {
         assert!(decode(bytes_of([0, 9]), 10).is_ok());
         let error = decode(bytes_of([0, 10]), 10).unwrap_err().to_string();
-        assert!(error.contains("here") && error.contains("row 10 of 10"), "{error}");
+        let row = "row 10, which is out of range for a source of 10 rows";
+        assert!(error.contains("here") && error.contains(row), "{error}");
     }
 
     #[test]

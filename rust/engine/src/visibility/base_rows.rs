@@ -1,10 +1,10 @@
 //! Rows of the base table whose keys have rows above it.
 //!
-//! Owns: the look-up of keys in base fragments: in the record index where that covers a fragment
-//! and costs less, in the fragment's key columns otherwise. Compactions and deletion vectors ask
-//! here.
-//! Does not own: what was looked up before, or what becomes of the rows. Rows that the base has
-//! deleted are found like the rest, because a version that is restored may show them again.
+//! Owns: the look-up of keys in base fragments, for compactions and deletion vectors. It uses the
+//! record index where the index covers a fragment and costs less, else the fragment's key columns.
+//! Does not own: the results of earlier look-ups, or what becomes of the rows.
+//!
+//! Deleted rows of the base are found like the rest: a restored version may show them again.
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ pub struct BaseLookup<'a> {
     pub base: &'a Dataset,
     /// Names of the key columns in primary-key order.
     pub key: &'a Arc<[String]>,
-    /// The record index of that version.
+    /// The record index of the base version.
     pub index: &'a RecordIndex,
-    /// What a look-up waits for before bytes that it reads are used.
+    /// The rate limit on the bytes that the look-up reads.
     pub pace: Option<Pace>,
     /// Fragments whose key columns are read at the same time.
     pub concurrent: usize,
-    /// What errors name.
+    /// The action that errors name.
     pub action: &'static str,
 }
 
 impl BaseLookup<'_> {
-    /// The rows of `fragments` whose keys `newer` has; `keys` are the same keys. Every one of
-    /// `fragments` is known afterwards, also where no row of it was found.
+    /// The rows of `fragments` whose keys are in `newer`; `keys` iterates over the same keys. The
+    /// result has an entry for each of `fragments`, which is empty where no row was found.
     ///
     /// # Errors
     /// A storage error.
@@ -69,8 +69,8 @@ impl BaseLookup<'_> {
         Ok(dead)
     }
 
-    /// The same with the cause of each row: `deleted` are those keys whose newest event is a
-    /// delete.
+    /// As [`Self::dead_rows`], with the cause of each row: `deleted` are the keys whose newest
+    /// event is a delete.
     ///
     /// # Errors
     /// A storage error.
@@ -90,7 +90,7 @@ impl BaseLookup<'_> {
         Ok(dead.with_deleted(of_deletes))
     }
 
-    /// Notes the rows of `fragments` in `dead`, out of the key columns.
+    /// Adds the dead rows of `fragments` to `dead`, from the key columns.
     async fn scan(
         &self,
         fragments: Vec<Fragment>,

@@ -1,17 +1,17 @@
-//! Integer keys that lie close together, a bit each.
+//! Integer keys in a narrow span, one bit each.
 //!
-//! Owns: which numbers of a narrow span are there, and the newest source of each. Asking is one
-//! word at the number's own place, without a hash, and rows of a table in the order of its key
-//! ask neighbouring words. The bits are those of a bitmap with ranks (Jacobson, "Space-efficient
-//! Static Trees and Graphs", FOCS 1989): a number's place among the sources is how many numbers
-//! are there below it.
+//! Owns: the set of numbers, and the newest source of each.
 //! Does not own: numbers that lie far apart (`bucketed_keys`).
+//!
+//! The bits are a bitmap with ranks (Jacobson, "Space-efficient Static Trees and Graphs", FOCS
+//! 1989): the rank of a number, how many smaller numbers are in the set, is its index into the list
+//! of sources. A look-up reads one word and computes no hash. Rows in key order read neighbouring
+//! words.
 
 use arrow_buffer::BooleanBuffer;
 use roaring::RoaringBitmap;
 
-/// The widest span, as numbers for each key that is there. Bits and ranks then take 12 bytes a
-/// key, less than a bucket.
+/// The widest span, in numbers a key. Bits and ranks then take 12 bytes a key, less than a bucket.
 const SPAN_A_KEY: u64 = 64;
 const WORD: u64 = 64;
 /// Stands for no source.
@@ -22,19 +22,18 @@ const NO_SOURCE: u16 = u16::MAX;
 pub struct DenseNumbers {
     /// The least number.
     first: u64,
-    /// Bit `n % 64` of word `n / 64` says whether `first + n` is here.
+    /// Bit `n % 64` of word `n / 64` is set where the set contains `first + n`.
     words: Vec<u64>,
-    /// How many numbers are in the words before each.
+    /// For each word, how many numbers the words before it have.
     before: Vec<u32>,
-    /// By rank the source of each number; empty where there is but one source.
+    /// The source of each number, by rank; empty where there is only one source.
     sources: Vec<u16>,
     len: usize,
 }
 
 impl DenseNumbers {
-    /// The numbers of some sources, the newest source last, and for each source the places of its
-    /// numbers that a newer one has; `None` where they lie too far apart, or are more than can be
-    /// counted here.
+    /// The numbers of `sources`, the newest source last, and for each source the positions of its
+    /// numbers that a newer source has. `None` where the numbers lie too far apart or are too many.
     pub fn of(sources: &[Vec<u64>]) -> Option<(Self, Vec<RoaringBitmap>)> {
         let all = || sources.iter().flatten().copied();
         let (first, last) = (all().min()?, all().max()?);
@@ -62,7 +61,8 @@ impl DenseNumbers {
         Some((dense, superseded))
     }
 
-    /// By rank the last of `sources` that has the number. Notes the places of the others.
+    /// The newest of `sources` that has each number, by rank. Adds the positions of the same number
+    /// in older sources to `superseded`.
     fn newest_of(
         &self,
         sources: &[Vec<u64>],
@@ -83,13 +83,13 @@ impl DenseNumbers {
         Some(newest)
     }
 
-    /// The place among the sources of the newest that has `number`.
+    /// The index of the newest source that has `number`.
     pub fn find(&self, number: u64) -> Option<u32> {
         let rank = self.rank(number)?;
         Some(self.sources.get(rank).copied().unwrap_or_default().into())
     }
 
-    /// For each of `numbers` whether it is here.
+    /// For each of `numbers` whether the set contains it.
     pub fn held(&self, numbers: &[u64]) -> BooleanBuffer {
         BooleanBuffer::collect_bool(numbers.len(), |row| self.holds(numbers[row]))
     }
@@ -99,7 +99,7 @@ impl DenseNumbers {
         word.is_some_and(|(word, bit)| self.words.get(word).is_some_and(|word| word & bit != 0))
     }
 
-    /// How many numbers below `number` are here, which is here itself.
+    /// How many numbers of the set are smaller than `number`; `None` where the set lacks `number`.
     fn rank(&self, number: u64) -> Option<usize> {
         let (word, bit) = place(number.wrapping_sub(self.first))?;
         let bits = self.words.get(word)?;
@@ -120,8 +120,8 @@ impl DenseNumbers {
     }
 }
 
-/// The word and the bit of the number that lies `offset` above the least. Those of a number below
-/// it, whose offset wraps, are beyond all words.
+/// The word and the bit of the number that lies `offset` above the least number. The offset of a
+/// number below the least wraps around, so its word is beyond all words.
 fn place(offset: u64) -> Option<(usize, u64)> {
     Some((usize::try_from(offset / WORD).ok()?, 1 << (offset % WORD)))
 }

@@ -1,13 +1,14 @@
 //! Integer keys that lie far apart, in buckets of one cache line.
 //!
-//! Owns: which numbers are there, and the newest source of each. A bucket has room for eight
-//! numbers, of which it holds five on average, and one that is full goes on in the next: whether a
-//! number is there is then mostly one line of memory. What costs is waiting for that line, so the
-//! lines of many numbers are read first, one behind the other without a branch between them, and
-//! the processor waits for all at once. A few bits a number turn away most that are not
-//! there (`key_filter`), before their line is read. Many numbers are laid by several threads, each
-//! of which has a part of the hashes.
-//! Does not own: numbers that lie close together (`bitmap_keys`).
+//! Owns: the set of numbers, and the newest source of each.
+//! Does not own: numbers that lie close together (`bitmap_keys`), or the Bloom filter before the
+//! buckets (`key_filter`).
+//!
+//! A hash table with linear probing by buckets. A bucket has eight slots, of which five are filled
+//! on average; a full bucket overflows into the next, so most look-ups read one cache line. A
+//! look-up costs the wait for this line. So the lines of many numbers are prefetched, without a
+//! branch between them, and the processor waits for all of them at once. A large table is built by
+//! several threads, each for a range of the hashes.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -21,14 +22,14 @@ use roaring::RoaringBitmap;
 use super::key_filter::{KeyBits, maybe};
 
 const SLOTS: usize = 8;
-/// Numbers of a bucket on average.
+/// Numbers in a bucket on average.
 const USUAL: usize = 5;
 /// Numbers that are worth a thread of their own.
 const NUMBERS_A_PART: usize = 65_536;
-/// Odd, so that its multiples come to every number.
+/// Odd, so that its multiples reach every number.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: usize = 64;
-/// Numbers whose lines are read ahead: half of a processor's nearest cache.
+/// Numbers whose cache lines are prefetched at once: half of a 32 KiB L1 cache.
 const AHEAD: usize = 256;
 
 /// Some numbers, each with the source that holds its newest row.
@@ -36,17 +37,17 @@ const AHEAD: usize = 256;
 pub struct FarNumbers {
     hasher: RandomState,
     parts: Vec<Part>,
-    /// What a free slot has: a number that is not here.
+    /// The value of a free slot: a number that the set does not contain.
     free: u64,
 }
 
-/// The numbers of a part of the hashes.
+/// The numbers of one range of the hashes.
 #[derive(Debug)]
 struct Part {
     bits: KeyBits,
-    /// Each filled from its first slot on.
+    /// Each is filled from its first slot on.
     buckets: Vec<Bucket>,
-    /// By slot the source of its number; empty where there is but one source.
+    /// The source of each slot's number; empty where there is only one source.
     sources: Vec<u32>,
     free: u64,
     len: usize,
@@ -57,8 +58,8 @@ struct Part {
 struct Bucket([u64; SLOTS]);
 
 impl FarNumbers {
-    /// The numbers of some sources, the newest source last, and for each source the places of its
-    /// numbers that a newer one has.
+    /// The numbers of `sources`, the newest source last, and for each source the positions of its
+    /// numbers that a newer source has.
     pub fn of(sources: &[Vec<u64>]) -> (Self, Vec<RoaringBitmap>) {
         let count: usize = sources.iter().map(Vec::len).sum();
         let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -77,7 +78,7 @@ impl FarNumbers {
             let mut filled = Part::with_capacity(count, free, sources.len() > 1);
             let mut superseded = vec![RoaringBitmap::new(); sources.len()];
             let mut ahead = Vec::with_capacity(AHEAD);
-            // The newest source comes first: what it has, an older one only had.
+            // The newest source comes first, so a number keeps the first source that adds it.
             for (at, numbers) in sources.iter().enumerate().rev() {
                 let source = u32::try_from(at).unwrap_or(u32::MAX);
                 let mut numbers = of_source(numbers);
@@ -107,7 +108,7 @@ impl FarNumbers {
         (Self { hasher, parts, free }, superseded)
     }
 
-    /// The place among the sources of the newest that has `number`.
+    /// The index of the newest source that has `number`.
     pub fn find(&self, number: u64) -> Option<u32> {
         self.slot(number, self.hasher.hash_one(number)).map(|(part, slot)| part.source(slot))
     }
@@ -121,7 +122,7 @@ impl FarNumbers {
         &self.parts[part_of(hash, self.parts.len())]
     }
 
-    /// For each of `numbers` whether it is here.
+    /// For each of `numbers` whether the set contains it.
     pub fn held(&self, numbers: &[u64]) -> BooleanBuffer {
         let mut words = vec![0_u64; numbers.len().div_ceil(WORD)];
         for ahead in self.maybe(numbers).chunks(AHEAD) {
@@ -134,7 +135,7 @@ impl FarNumbers {
         BooleanBuffer::new(Buffer::from_vec(words), 0, numbers.len())
     }
 
-    /// Visits each row of `numbers` that is here, with the newest source that has it.
+    /// Visits each row of `numbers` whose number is in the set, with the newest source that has it.
     pub fn visit_found(&self, numbers: &[u64], mut visit: impl FnMut(usize, u32)) {
         let mut found = Vec::with_capacity(AHEAD);
         for ahead in self.maybe(numbers).chunks(AHEAD) {
@@ -150,13 +151,13 @@ impl FarNumbers {
         }
     }
 
-    /// Rows that may be here, with their hashes.
+    /// Rows whose numbers may be in the set, with their hashes.
     fn maybe(&self, numbers: &[u64]) -> Vec<(usize, u64)> {
         let hashes = numbers.iter().map(|number| self.hasher.hash_one(number));
         maybe(hashes, |hash| self.part(hash).bits.may_hold(hash))
     }
 
-    /// Has the lines of some hashes at hand.
+    /// Prefetches the buckets of some hashes.
     fn read_ahead(&self, rows: &[(usize, u64)]) {
         black_box(rows.iter().fold(0, |read, (_, hash)| read ^ self.part(*hash).first(*hash)));
     }
@@ -184,9 +185,10 @@ impl Part {
         Self { bits: KeyBits::with_capacity(count), buckets, sources, free, len: 0 }
     }
 
-    /// Adds numbers of a source that no source before it has; notes the places of the others.
+    /// Adds the numbers of a source, which is older than all sources added before. Adds the
+    /// positions of numbers that a newer source has to `superseded`.
     fn add(&mut self, numbers: &[Hashed], source: u32, superseded: &mut RoaringBitmap) {
-        // Their words and lines are read before they are written.
+        // Prefetch: all filter words and buckets are read before the first is written.
         black_box(numbers.iter().fold(0, |read, Hashed { hash, .. }| {
             read ^ self.first(*hash) ^ u64::from(self.bits.may_hold(*hash))
         }));
@@ -208,12 +210,12 @@ impl Part {
         self.sources.get(slot).copied().unwrap_or_default()
     }
 
-    /// What the first slot of a hash's bucket has.
+    /// The value of the first slot of a hash's bucket.
     fn first(&self, hash: u64) -> u64 {
         self.buckets[self.place(hash)].0[0]
     }
 
-    /// The slot of a number, which it gets where it has none.
+    /// The slot of a number; a number without a slot is put into the first free one.
     fn slot_to_fill(&mut self, number: u64, hash: u64) -> usize {
         let mut place = self.place(hash);
         loop {
@@ -232,7 +234,7 @@ impl Part {
         }
     }
 
-    /// The slot of a number, or of a free one for the number that stands for those.
+    /// The slot of a number. For the number that marks free slots, the caller ignores the result.
     fn slot(&self, number: u64, hash: u64) -> Option<usize> {
         let mut place = self.place(hash);
         loop {
@@ -248,7 +250,7 @@ impl Part {
         }
     }
 
-    /// The bucket of a hash: its high end, scaled to their number.
+    /// The bucket of a hash: its high bits, scaled to the number of buckets.
     #[expect(clippy::cast_possible_truncation, reason = "less than the number of buckets")]
     const fn place(&self, hash: u64) -> usize {
         ((hash as u128 * self.buckets.len() as u128) >> u64::BITS) as usize
@@ -261,7 +263,7 @@ impl Part {
 
 /// A number of a source.
 struct Hashed {
-    /// Which of the source's numbers it is.
+    /// The position of the number in its source.
     place: u32,
     number: u64,
     hash: u64,
@@ -281,20 +283,20 @@ fn hashed<'a>(
     hashed.filter(move |it| part_of(it.hash, parts) == part)
 }
 
-/// The part of a hash: by bits that choose neither a bucket nor the bits of a number.
+/// The part of a hash, by bits that choose neither the bucket nor the bits of the filter.
 const fn part_of(hash: u64, parts: usize) -> usize {
     let middle = (hash >> 20) & 0xffff;
     ((middle * parts as u64) >> 16) as usize
 }
 
-/// The first slot that has `number`; [`SLOTS`] where none has.
+/// The first slot that has `number`; [`SLOTS`] where no slot has it.
 fn slot_of(bucket: &Bucket, number: u64) -> usize {
     let same = |slot: usize| usize::from(bucket.0[slot] == number) << slot;
     let found = (0..SLOTS).fold(1 << SLOTS, |found, slot| found | same(slot));
     found.trailing_zeros() as usize
 }
 
-/// For each source the places of its numbers that a newer one has, as `model` says.
+/// For each source the positions of its numbers that a newer source has in `model`.
 #[cfg(test)]
 pub fn places_of_older(
     sources: &[Vec<u64>],
@@ -330,7 +332,7 @@ mod tests {
 
     #[test]
     fn full_buckets_go_on_in_the_next_and_behind_the_last_in_the_first() {
-        // With one bucket for five, some of a hundred thousand have more than eight.
+        // With one bucket for five numbers, some buckets overflow among 100,000 numbers.
         let numbers: Vec<u64> = (0..100_000_u64).map(|number| number << 40).collect();
         for parts in [1, 2, 7] {
             let (far, _) = FarNumbers::in_parts(&[Vec::new(), numbers.clone()], parts);

@@ -1,8 +1,8 @@
-//! What one scan learns and the next one of the same sources need not learn again.
+//! Compared keys and dead rows of the newest snapshot, cached for the next scan of its sources.
 //!
-//! Owns: the flushed SSTables of the last view, compared by key, and the dead rows of the last view that
-//! was read to its end: those of the very view, and those of what it had flushed, which hold for
-//! other rows in memory too. Each is kept for one snapshot, the newest, and only up to a size.
+//! Owns: the compared SSTables of one snapshot, and two masks of a snapshot that a scan read to its
+//! end. The exact mask has all its dead rows. The flushed mask has only the rows that SSTables
+//! supersede, and stays valid while the rows in memory change. Each entry is limited in size.
 //! Does not own: open SSTables (`snapshot`), or when a snapshot is worth a mask (`plan`).
 
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use parking_lot::Mutex;
 use super::{ComparedSsTables, SnapshotMask};
 use crate::snapshot::{Snapshot, Source};
 
-/// What is larger is dropped with the scan that made it.
+/// An entry of more bytes is not cached and is dropped with its scan.
 const KEPT_BYTES: usize = 256 << 20;
 
-/// What the cache did so far.
+/// Counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeCacheStats {
-    /// Bytes that it holds.
+    /// Bytes that the cache holds.
     pub bytes: usize,
-    /// Scans that found the keys of their SSTables.
+    /// Scans that found the compared keys of their SSTables.
     pub key_hits: usize,
-    /// Scans that read them.
+    /// Scans that read and compared keys of SSTables.
     pub key_misses: usize,
-    /// Scans that found the dead rows of their view.
+    /// Scans that found a mask of their snapshot.
     pub mask_hits: usize,
-    /// Scans of such a snapshot that compared keys.
+    /// Scans that asked for a mask and found none.
     pub mask_misses: usize,
 }
 
@@ -49,24 +49,24 @@ struct CachedKeys {
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
 }
 
-/// What is known of the dead rows of a snapshot.
+/// A mask of a snapshot: all of its dead rows, or the part that does not depend on MemTables.
 #[derive(Clone, Debug)]
 pub enum KnownRows {
-    /// All of them: the base table, then the sources in the order of the snapshot.
+    /// All dead rows: the base table, then the sources in the order of the snapshot.
     Exact(Arc<SnapshotMask>),
-    /// Those that an SSTable supersedes, and tombstones: the base table, then the SSTables in the order of
-    /// the snapshot. Rows in memory hide others.
+    /// Rows that an SSTable supersedes, and tombstones: the base table, then the SSTables in the
+    /// order of the snapshot. Rows in memory may supersede more rows.
     Flushed(Arc<SnapshotMask>),
 }
 
-/// The rows of one source, which never change under this name.
+/// The identity of a source: sources with equal ids have the same rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SourceId {
-    Run { shard_id: ShardId, path: String },
-    Rows { memtable: u64, rows: usize },
+    SsTable { shard_id: ShardId, path: String },
+    MemTable { id: u64, rows: usize },
 }
 
-/// A base version and everything above it, in the order of the snapshot.
+/// A base version and the sources above it, in the order of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SnapshotId {
     base_version: u64,
@@ -74,7 +74,7 @@ struct SnapshotId {
 }
 
 impl MergeCache {
-    /// The SSTables of `snapshot`, compared.
+    /// The compared SSTables of `snapshot`, if they are cached.
     pub fn sstables(&self, snapshot: &Snapshot) -> Option<Arc<ComparedSsTables>> {
         let id = sstables_of(snapshot);
         let kept = self.kept.lock();
@@ -83,7 +83,7 @@ impl MergeCache {
         found.map(|(_, sstables)| sstables.clone())
     }
 
-    /// Keeps the SSTables of `snapshot`, compared.
+    /// Caches the compared SSTables of `snapshot`.
     pub fn keep_sstables(
         &self,
         snapshot: &Snapshot,
@@ -96,19 +96,19 @@ impl MergeCache {
         sstables
     }
 
-    /// Forgets everything: an SSTable that was compared is damaged.
+    /// Evicts everything, because an SSTable that was compared is damaged.
     pub fn forget(&self) {
         *self.kept.lock() = CachedKeys::default();
     }
 
-    /// What is known of the dead rows of `snapshot`.
+    /// The mask of `snapshot`, the exact one first.
     pub fn mask(&self, snapshot: &Snapshot) -> Option<KnownRows> {
         let found = self.known(snapshot);
         count(found.is_some(), &self.mask_hits, &self.mask_misses);
         found
     }
 
-    /// The rows of `snapshot`, where an earlier scan of the very view counted them.
+    /// The number of rows of `snapshot`, where an earlier scan of the same snapshot counted them.
     pub fn rows(&self, snapshot: &Snapshot) -> Option<usize> {
         match self.mask(snapshot)? {
             KnownRows::Exact(mask) => mask.live_rows,
@@ -125,12 +125,12 @@ impl MergeCache {
         exact.or_else(|| of(&kept.flushed, &flushed_id(snapshot)).map(KnownRows::Flushed))
     }
 
-    /// Whether anything is known of the dead rows of `snapshot`. Counts as no scan.
+    /// Whether a mask of `snapshot` is cached. Counts neither as a hit nor as a miss.
     pub fn has_mask(&self, snapshot: &Snapshot) -> bool {
         self.known(snapshot).is_some()
     }
 
-    /// Keeps what is known of the dead rows of `snapshot`.
+    /// Caches a mask of `snapshot`.
     pub fn keep_mask(&self, snapshot: &Snapshot, known: KnownRows) {
         let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = &known;
         if mask.heap_bytes() > KEPT_BYTES {
@@ -168,7 +168,7 @@ fn sstables_of(snapshot: &Snapshot) -> Vec<SourceId> {
     snapshot
         .sources()
         .map(|(_, source)| source_id(&source))
-        .filter(|id| matches!(id, SourceId::Run { .. }))
+        .filter(|id| matches!(id, SourceId::SsTable { .. }))
         .collect()
 }
 
@@ -184,10 +184,8 @@ fn snapshot_id(snapshot: &Snapshot) -> SnapshotId {
 fn source_id(source: &Source<'_>) -> SourceId {
     match source {
         Source::SsTable(sstable) => {
-            SourceId::Run { shard_id: sstable.shard_id, path: sstable.path.clone() }
+            SourceId::SsTable { shard_id: sstable.shard_id, path: sstable.path.clone() }
         }
-        Source::MemTable(rows) => {
-            SourceId::Rows { memtable: rows.memtable_id(), rows: rows.rows() }
-        }
+        Source::MemTable(rows) => SourceId::MemTable { id: rows.memtable_id(), rows: rows.rows() },
     }
 }

@@ -1,12 +1,11 @@
 //! Why rows are dead.
 //!
-//! Owns: [`DeletedKeys`], the keys of some SSTables whose newest event is a delete. The [`Cause`]
-//! of every row that those SSTables kill follows from them, in an SSTable and in the base table
-//! alike.
+//! Owns: [`DeletedKeys`], the keys of some SSTables whose newest event is a delete. The keys
+//! determine the [`Cause`] of every row that the SSTables supersede, in an SSTable or in the base.
 //! Does not own: which rows are dead (`compare`, `base_rows`). A caller that does not ask for
-//! causes makes no [`DeletedKeys`] and pays nothing.
+//! causes builds no [`DeletedKeys`] and pays nothing.
 //!
-//! A cause is net: it looks at the newest event of a key, not at the events before. A row whose key
+//! A cause is net: it depends on the newest event of a key, not on earlier events. A row whose key
 //! was deleted and written again is dead because of an update.
 
 use std::sync::Arc;
@@ -49,7 +48,7 @@ impl DeletedKeys {
         let mut deleted = KeyBlock::default();
         for SsTableEvents { keys, tombstones, superseded } in sstables {
             let newest = tombstones - superseded;
-            // Most SSTables delete nothing, and their keys need not be passed over.
+            // Most SSTables have no tombstones, so the walk over their keys is skipped.
             if newest.is_empty() {
                 continue;
             }
@@ -57,7 +56,7 @@ impl DeletedKeys {
                 deleted.push_with(|out| out.extend_from_slice(key));
             }
         }
-        // Whether a key is there is all that is asked, so its source does not matter.
+        // Only membership is asked for, so any freshness will do.
         let freshness = Freshness::Base;
         let source = SourceKeys { freshness, at_most: deleted.len(), keys: deleted.iter() };
         let held = Arc::new(NewerKeys::of(form, vec![source])?);
@@ -70,8 +69,8 @@ impl DeletedKeys {
         if self.held.newest(key).is_some() { Cause::Deleted } else { Cause::Updated }
     }
 
-    /// The rows `dead` of an SSTable of `keys` with their causes. They are rows that the SSTable
-    /// shows: of a row that its own deletion vector hides the key is not known.
+    /// The rows `dead` of an SSTable with the keys `keys`, with their causes. `dead` has no row
+    /// that the SSTable's own deletion vector hides: `keys` lacks the keys of hidden rows.
     #[must_use]
     pub fn in_sstable(&self, keys: &SsTableKeys, dead: RoaringBitmap) -> DeadRows {
         let is_deleted =
@@ -85,7 +84,7 @@ impl DeletedKeys {
         self.keys.iter()
     }
 
-    /// The same as a table that is asked for keys.
+    /// The deleted keys as a key map, for look-ups.
     #[must_use]
     pub const fn held(&self) -> &Arc<NewerKeys> {
         &self.held
@@ -103,8 +102,7 @@ mod tests {
     const DELETED: Option<Cause> = Some(Cause::Deleted);
     const ALIVE: Option<Cause> = None;
 
-    /// The keys of an SSTable and its tombstones. An event is a key, behind a `-` where it is
-    /// deleted.
+    /// The keys of an SSTable and its tombstones. An event is a key; a delete has a `-` before it.
     fn sstable(events: &[&str]) -> (Arc<SsTableKeys>, RoaringBitmap) {
         let mut keys = KeyBlock::default();
         for event in events {
@@ -114,7 +112,7 @@ mod tests {
         (Arc::new(SsTableKeys::dense(keys)), tombstones.map(|(row, _)| row).collect())
     }
 
-    /// What becomes of each row of the SSTables of one shard, the oldest first.
+    /// The cause of each row in the SSTables of one shard, the oldest SSTable first.
     fn causes(sstables: &[&[&str]]) -> Vec<Vec<Option<Cause>>> {
         let read: Vec<_> = sstables.iter().map(|events| sstable(events)).collect();
         let compared = (1..).zip(&read).map(|(generation, (keys, _))| {
@@ -151,14 +149,14 @@ mod tests {
 
     #[test]
     fn a_row_that_was_updated_and_then_deleted_is_dead_because_of_the_delete() {
-        let told = causes(&[&["a"], &["a"], &["-a"]]);
-        assert_eq!(told, [vec![DELETED], vec![DELETED], vec![DELETED]]);
+        let found = causes(&[&["a"], &["a"], &["-a"]]);
+        assert_eq!(found, [vec![DELETED], vec![DELETED], vec![DELETED]]);
     }
 
     #[test]
     fn a_row_that_was_deleted_and_written_again_is_dead_because_of_the_update() {
-        let told = causes(&[&["a"], &["-a"], &["a"]]);
-        assert_eq!(told, [vec![UPDATED], vec![UPDATED], vec![ALIVE]]);
+        let found = causes(&[&["a"], &["-a"], &["a"]]);
+        assert_eq!(found, [vec![UPDATED], vec![UPDATED], vec![ALIVE]]);
     }
 
     #[test]

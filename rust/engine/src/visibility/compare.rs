@@ -1,7 +1,7 @@
 //! Which rows of some SSTables a later row of their key supersedes.
 //!
-//! Owns: the comparison of SSTables with each other, of the rows of one SSTable, and of an SSTable
-//! with keys that lie above it. Scans, compactions and deletion vectors all ask here.
+//! Owns: the comparison of SSTables with each other, of the rows within one SSTable, and of an
+//! SSTable with the keys of newer sources, for scans, compactions and deletion vectors.
 //! Does not own: where keys come from, tombstones, or rows of the base table (`base_rows`).
 
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub type SsTableId = (ShardId, Generation);
 pub struct Comparison {
     /// Every key, each with the newest SSTable that has it.
     pub newest: NewerKeys,
-    /// For each SSTable, in the order of the call, the positions of the rows that a newer one
+    /// For each SSTable, in the order of the call, the positions of the rows that a newer SSTable
     /// supersedes.
     pub superseded: Vec<RoaringBitmap>,
 }
 
-/// Compares `sstables`, which come in any order, by keys of the form `form`. Keys of different
-/// shards never meet, so SSTables of all shards are compared at once.
+/// Compares `sstables`, in any order, by keys of the form `form`. No key is in two shards, so the
+/// SSTables of all shards are compared at once.
 ///
 /// # Errors
 /// As [`NewerKeys::of`].
@@ -43,8 +43,8 @@ pub fn compare(form: KeyForm, sstables: &[(SsTableId, Arc<SsTableKeys>)]) -> Res
     Ok(Comparison { newest, superseded: superseded.collect() })
 }
 
-/// The rows of an SSTable that a later row of the same SSTable supersedes. lancemem hides those
-/// with the SSTable's own deletion vector; other writers may show two rows of a key.
+/// The rows of an SSTable that a later row of the same SSTable supersedes. lancemem hides such rows
+/// with the SSTable's own deletion vector; an SSTable of another writer may show two rows of a key.
 #[must_use]
 pub fn superseded_within(keys: &SsTableKeys) -> RoaringBitmap {
     let earlier = keys.iter().filter(|(key, row)| keys.find(key) != Some(*row));

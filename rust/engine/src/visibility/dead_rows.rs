@@ -1,8 +1,8 @@
 //! The dead rows of one dataset, by position, and why each is dead.
 //!
-//! Owns: [`DeadRows`], the one form in which reads, compaction and deletion vectors pass dead rows
-//! on; how a batch is masked by them; and the [`Cause`] of each where the caller asked for it.
-//! Does not own: how a row is found dead (`compare`, `base_rows`), or how a cause is (`cause`).
+//! Owns: [`DeadRows`], which reads, compaction and deletion vectors share; the mask of a batch by
+//! dead rows; and the [`Cause`] of each dead row where the caller asked for causes.
+//! Does not own: how dead rows are found (`compare`, `base_rows`), or their causes (`cause`).
 //!
 //! A tombstone is dead too: it hides older rows and shows nothing.
 
@@ -29,15 +29,15 @@ pub enum Cause {
     Deleted,
 }
 
-/// Offsets by fragment, as in Lance's deletion files: the base table has one such file a fragment,
-/// and a batch of a scan lies within one fragment.
+/// Row offsets by fragment id. Lance has one deletion file a fragment too, and most batches of a
+/// scan lie within one fragment.
 type Offsets = HashMap<u32, RoaringBitmap>;
 
 /// Dead rows of one dataset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeadRows {
     rows: Offsets,
-    /// Those whose cause is [`Cause::Deleted`]; `None` where the caller did not ask.
+    /// The rows whose cause is [`Cause::Deleted`]; `None` where the caller did not ask for causes.
     deleted: Option<Offsets>,
 }
 
@@ -54,8 +54,7 @@ impl DeadRows {
         Self::of(HashMap::from([(SSTABLE_FRAGMENT, rows)]))
     }
 
-    /// The same rows with causes: `deleted` are those that a delete killed, an update killed the
-    /// others.
+    /// The same rows with causes: a delete killed the rows of `deleted`, an update the others.
     #[must_use]
     pub fn with_deleted(self, deleted: Self) -> Self {
         Self { rows: self.rows, deleted: Some(deleted.rows) }
@@ -91,8 +90,8 @@ impl DeadRows {
         Some(BooleanArray::new(live.finish(), None))
     }
 
-    /// Whether every row of `fragment` is dead. One that has deletions of its own is not looked
-    /// into: rows may count in both.
+    /// Whether every row of `fragment` is dead. False for a fragment with a deletion file, whose
+    /// rows may be counted here a second time.
     #[must_use]
     pub fn is_whole(&self, fragment: &Fragment) -> bool {
         let dead = self.of_fragment(fragment.id);
@@ -100,8 +99,8 @@ impl DeadRows {
             && dead.is_some_and(|dead| fragment.physical_rows == usize::try_from(dead.len()).ok())
     }
 
-    /// The dead rows of a fragment; `None` where nothing is known of it. A look-up that found no row
-    /// leaves an empty bitmap.
+    /// The dead rows of a fragment; `None` where the fragment was not looked up. A look-up that
+    /// found no row leaves an empty bitmap.
     #[must_use]
     pub fn of_fragment(&self, fragment: u64) -> Option<&RoaringBitmap> {
         self.rows.get(&u32::try_from(fragment).ok()?)
@@ -139,7 +138,7 @@ impl DeadRows {
         })
     }
 
-    /// Notes the dead rows of a fragment in place of those that were known, and forgets all causes.
+    /// Sets the dead rows of a fragment, in place of earlier ones, and removes all causes.
     ///
     /// # Errors
     /// An internal error for a fragment that no row address can name.
@@ -149,18 +148,18 @@ impl DeadRows {
         Ok(())
     }
 
-    /// The same for every fragment of `known`.
+    /// As [`Self::set`], for every fragment of `known`.
     pub fn replace(&mut self, known: Self) {
         self.rows.extend(known.rows);
         self.deleted = None;
     }
 
-    /// Forgets the fragments whose id `stays` refuses.
+    /// Removes the fragments for whose id `stays` is false.
     pub fn retain(&mut self, stays: impl Fn(u64) -> bool) {
         self.rows.retain(|id, _| stays(u64::from(*id)));
     }
 
-    /// Adds dead rows of an SSTable and forgets all causes; returns how many of the rows were
+    /// Adds dead rows of an SSTable and removes all causes; returns how many of the rows were
     /// alive.
     pub fn bury(&mut self, rows: &RoaringBitmap) -> u64 {
         let dead = self.rows.entry(SSTABLE_FRAGMENT).or_default();
@@ -194,7 +193,7 @@ impl FromIterator<u64> for DeadRows {
     /// Row addresses in any order.
     fn from_iter<I: IntoIterator<Item = u64>>(addresses: I) -> Self {
         let mut addresses: Vec<u64> = addresses.into_iter().collect();
-        // A scan in order gives them so.
+        // A scan in order yields sorted addresses.
         if !addresses.is_sorted() {
             addresses.sort_unstable();
         }
@@ -208,7 +207,7 @@ impl FromIterator<u64> for DeadRows {
     }
 }
 
-/// A bitmap of offsets. Where they ascend, as a scan gives them, no place is searched for.
+/// A bitmap of offsets. Ascending offsets, as a scan yields them, are appended without a search.
 fn bitmap_of(offsets: impl Iterator<Item = u32> + Clone) -> RoaringBitmap {
     let sorted = RoaringBitmap::from_sorted_iter(offsets.clone());
     sorted.unwrap_or_else(|_| offsets.collect())

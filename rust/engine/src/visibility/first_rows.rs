@@ -1,10 +1,10 @@
-//! Who of the sources of a large scan begins.
+//! The order in which the sources of a large scan begin.
 //!
-//! Every source would begin at once, and all would share the processors until the first of them
-//! has rows. One that compares no keys has them soonest, and it begins alone.
+//! Sources that begin at once share the processors until the first of them has rows. A source that
+//! compares no keys has rows soonest, so this source begins alone.
 //!
-//! Owns: the wait of the others, which ends with its first rows and is bounded by time.
-//! Does not own: which source that is, or what scan is large (`plan`).
+//! Owns: the wait of the other sources, which ends with the first rows or after a bounded time.
+//! Does not own: the choice of the first source, or which scans are large (`plan`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The others begin after this time in any case: the caller of the plan may poll them first.
+/// The other sources begin after this time in any case: the plan's caller may poll them first.
 const AT_MOST: Duration = Duration::from_millis(50);
 
-/// Whether the source that begins has given rows.
+/// Whether the first source has yielded rows.
 #[derive(Debug)]
 pub struct HeadStart(watch::Sender<bool>);
 
-/// What a source does about a [`HeadStart`].
+/// The gate before a source of a plan with a [`HeadStart`].
 #[derive(Clone, Debug)]
 pub enum StartGate {
-    /// It begins.
+    /// The source begins at once.
     First(Arc<HeadStart>),
-    /// It waits for the one that begins.
+    /// The source waits for the first rows of the first source.
     Later(Arc<HeadStart>),
 }
 
@@ -35,16 +35,16 @@ impl Default for HeadStart {
 }
 
 impl StartGate {
-    /// Before anything of the source is read.
+    /// Waits until the source may begin; called before anything of the source is read.
     pub async fn come(&self) {
         if let Self::Later(start) = self {
             let mut rows = start.0.subscribe();
-            // Time is up as well as rows are there: either way it is this source's turn.
+            // After the timeout the source begins too, so the result does not matter.
             drop(timeout(AT_MOST, rows.wait_for(|given| *given)).await);
         }
     }
 
-    /// The source has given rows.
+    /// Records that the source has yielded rows or has ended.
     pub fn given(&self) {
         if let Self::First(start) = self {
             start.0.send_replace(true);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_others_wait_for_the_first_rows_of_the_one_that_begins() {
+    async fn the_other_sources_wait_for_the_first_rows_of_the_first_source() {
         let start = Arc::<HeadStart>::default();
         let (first, later) = (StartGate::First(start.clone()), StartGate::Later(start));
         assert!(poll!(pin!(first.come())).is_ready());
@@ -69,11 +69,11 @@ mod tests {
         assert!(poll!(&mut waits).is_pending());
         first.given();
         assert!(poll!(&mut waits).is_ready());
-        assert!(poll!(pin!(later.come())).is_ready(), "who asks later does not wait");
+        assert!(poll!(pin!(later.come())).is_ready(), "a source that asks later does not wait");
     }
 
     #[tokio::test]
-    async fn the_others_begin_where_nobody_asks_for_the_one_that_should() {
+    async fn the_other_sources_begin_where_the_first_source_is_never_polled() {
         StartGate::Later(Arc::default()).come().await;
     }
 }

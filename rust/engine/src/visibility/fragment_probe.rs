@@ -1,8 +1,8 @@
-//! Rows of a fragment whose keys are among some.
+//! Rows of a fragment whose keys are in a key map.
 //!
-//! Owns: the look at all keys of the fragment: they are decoded on one thread while those before
-//! them are compared on others.
-//! Does not own: deleted rows, which are found like the rest, or what becomes of the rows.
+//! Owns: the pass over all keys of the fragment: one thread decodes a batch while other threads
+//! compare the batches before it.
+//! Does not own: deletions of the fragment (deleted rows are found too), or the use of the rows.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::record_index::column_batches;
 /// Batches that are compared at the same time.
 const COMPARED: usize = 2;
 
-/// Waits until so many bytes may be read.
+/// A rate limit: waits until the given number of bytes may be read.
 pub type Pace = Arc<dyn Fn(usize) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// The offsets of the rows of `fragment` whose keys are in `newer`; `action` is what errors name.
+/// The offsets of the rows of `fragment` whose keys are in `newer`; errors name `action`.
 ///
 /// # Errors
 /// A storage error.
@@ -72,12 +72,12 @@ fn rows_of(
     newer: &NewerKeys,
 ) -> Result<RoaringBitmap> {
     let last = first + batch.num_rows();
-    let first = u32::try_from(last)
-        .and_then(|_| u32::try_from(first))
-        .map_err(|_| Error::Internal(format!("row {last} of a fragment")))?;
+    let first = u32::try_from(last).and_then(|_| u32::try_from(first)).map_err(|_| {
+        Error::Internal(format!("a fragment is limited to 2^32 - 1 rows, got {last}"))
+    })?;
     let held = newer.held(&KeyEncoder::new(batch.schema_ref(), key)?.view(batch));
     let bytes = held.len().div_ceil(8);
-    // The bits behind the last row are 0, and where the first begins nothing is moved.
+    // The bits behind the last row are 0. The first bit is at offset 0, so `sliced` copies nothing.
     Ok(RoaringBitmap::from_lsb0_bytes(first, &held.sliced()[..bytes]))
 }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn rows_are_found_at_their_offsets_wherever_a_batch_begins_and_ends() {
         let key = ["id".to_owned()];
-        // Close together, so that they are bits, and far apart, so that they are hashed.
+        // Close together for `bitmap_keys`, and far apart for `bucketed_keys`.
         for step in [1, 1 << 40] {
             let held = batch((0..1_000).map(|number| number * 3 * step));
             let encoder = KeyEncoder::new(held.schema_ref(), &key).unwrap();

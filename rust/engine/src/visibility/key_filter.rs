@@ -1,13 +1,15 @@
-//! A few bits a key that turn most other keys away.
+//! A Bloom filter that rejects most keys a table does not contain.
 //!
-//! Owns: a Bloom filter whose bits of one key lie in one word. It fits a processor's own cache
-//! where a table of the keys does not, so that a key that is not there costs a hash and one word.
+//! Owns: the bits; all bits of one key lie in one word (a register-blocked Bloom filter).
 //! Does not own: the hash, or the keys.
+//!
+//! The filter fits a processor's own cache where the table does not. An absent key then costs a
+//! hash and one word.
 
-/// A word for six keys: of the keys that are not there it lets one in forty through.
+/// Keys a word: with six, about one absent key in forty passes.
 const KEYS_A_WORD: usize = 6;
 
-/// The bits of some hashes.
+/// The filter of some hashes.
 #[derive(Debug)]
 pub struct KeyBits {
     words: Vec<u64>,
@@ -20,7 +22,7 @@ impl Default for KeyBits {
 }
 
 impl KeyBits {
-    /// No hashes yet, with bits for `keys` of them.
+    /// An empty filter, with bits for `keys` hashes.
     pub fn with_capacity(keys: usize) -> Self {
         Self { words: vec![0; keys / KEYS_A_WORD + 1] }
     }
@@ -31,13 +33,13 @@ impl KeyBits {
         self.words[word] |= bits_of(hash);
     }
 
-    /// Whether the hash may be here; never false for one that is.
+    /// Whether the filter may contain the hash; never false for a hash that was added.
     pub fn may_hold(&self, hash: u64) -> bool {
         let bits = bits_of(hash);
         self.words[self.place(hash)] & bits == bits
     }
 
-    /// The high end of a hash, scaled to the number of words.
+    /// The high bits of a hash, scaled to the number of words.
     #[expect(clippy::cast_possible_truncation, reason = "less than the number of words")]
     const fn place(&self, hash: u64) -> usize {
         ((hash as u128 * self.words.len() as u128) >> u64::BITS) as usize
@@ -49,9 +51,8 @@ impl KeyBits {
     }
 }
 
-/// The rows, counted from 0, whose hashes may be there, with the hash. All hashes are tested
-/// first: the look-ups that follow are then independent of each other, and the processor waits
-/// for the memory of several at once.
+/// The rows, counted from 0, whose hashes pass the filter, with their hashes. All hashes are tested
+/// first, so the look-ups that follow are independent of each other and their cache misses overlap.
 pub fn maybe(
     hashes: impl ExactSizeIterator<Item = u64>,
     may_hold: impl Fn(u64) -> bool,
@@ -59,7 +60,7 @@ pub fn maybe(
     let mut rows = vec![(0, 0); hashes.len()];
     let mut count = 0;
     for (row, hash) in hashes.enumerate() {
-        // No branch: which rows are held follows no pattern.
+        // No branch: it could not be predicted.
         rows[count] = (row, hash);
         count += usize::from(may_hold(hash));
     }
@@ -67,7 +68,7 @@ pub fn maybe(
     rows
 }
 
-/// Three bits out of the low end of a hash; its high end chooses the word.
+/// Three bits, from the low bits of a hash; its high bits choose the word.
 const fn bits_of(hash: u64) -> u64 {
     (1 << (hash & 63)) | (1 << ((hash >> 6) & 63)) | (1 << ((hash >> 12) & 63))
 }
@@ -82,7 +83,7 @@ mod tests {
 
     const SEEDS: u64 = 10;
 
-    /// How many of 100,000 hashes that are not there pass, beside 20,000 that are.
+    /// How many of 100,000 absent hashes pass a filter of 20,000 hashes.
     fn passing(seed: u64) -> usize {
         let hasher = FixedState::with_seed(seed);
         let mut bits = KeyBits::with_capacity(20_000);
@@ -98,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn most_hashes_that_are_not_there_are_turned_away_and_none_that_is() {
-        // Numbers in a row are not hashed equally well under each seed.
+    fn most_absent_hashes_are_rejected_and_no_present_hash_is() {
+        // Consecutive numbers are not hashed equally well under each seed.
         let all: Vec<usize> = (0..SEEDS).map(passing).collect();
         assert!(all.iter().sum::<usize>() < 10 * 5_000, "{all:?} of 100,000 each");
     }

@@ -1,12 +1,13 @@
 //! The keys of a group of sources, each with the newest source that holds it.
 //!
-//! Owns: one table over keys, built once and then only read, by any number of threads. Integers
-//! that lie close together are bits (`bitmap_keys`), others have buckets (`bucketed_keys`);
-//! other keys are hashed, with a few bits a key before the table that turn most other keys away
-//! (`key_filter`). Whole keys are compared: two keys of one hash never stand for each other.
+//! Owns: the key map, built once and then read by any number of threads, and the choice of its
+//! form.
 //! Does not own: which sources there are, or what a reader does with the answer.
 //!
-//! Most rows of a scan have no newer row, and their keys are not here.
+//! Integers close together are bits (`bitmap_keys`), integers far apart lie in buckets
+//! (`bucketed_keys`). Other keys are in a hash table behind a Bloom filter (`key_filter`). Whole
+//! keys are compared, so two keys with equal hashes are never mistaken for each other. Most rows of
+//! a scan have no newer row: the map is built to answer "absent" fast.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -22,7 +23,7 @@ use super::bitmap_keys::DenseNumbers;
 use super::bucketed_keys::FarNumbers;
 use super::key_filter::{KeyBits, maybe};
 
-/// Bytes of a key for which room is made at first: an integer's.
+/// Bytes a key that are reserved at first: the encoded size of an int64.
 const USUAL_KEY_BYTES: usize = 9;
 
 /// The encoded keys of one source.
@@ -30,29 +31,29 @@ const USUAL_KEY_BYTES: usize = 9;
 pub struct SourceKeys<K> {
     /// The freshness of its rows.
     pub freshness: Freshness,
-    /// How many keys there are, or a few more.
+    /// An upper bound on the number of keys, used to reserve memory.
     pub at_most: usize,
     /// The keys, in any order.
     pub keys: K,
 }
 
-/// For every key of some sources the freshness of its newest row among them.
+/// For every key of some sources, the freshness of its newest row in these sources.
 #[derive(Debug, Default)]
 pub struct NewerKeys {
     hasher: RandomState,
     bits: KeyBits,
     table: Table,
-    /// The newest last.
+    /// In ascending order, the newest source last.
     sources: Vec<Freshness>,
 }
 
-/// From a key to its place in the list of sources.
+/// From a key to the index of its newest source in the list of sources.
 #[derive(Debug)]
 enum Table {
     Dense(DenseNumbers),
     Far(FarNumbers),
-    /// The keys lie in the block, each at the place of its entry. In the table, which has free
-    /// entries, only small ones cost little.
+    /// An entry is the position of its key in `keys`, and the source. A hash table has free
+    /// entries, so small entries save memory.
     Bytes {
         form: KeyForm,
         keys: KeyBlock,
@@ -88,8 +89,8 @@ impl NewerKeys {
         Ok(Self::and_superseded(form, sources)?.0)
     }
 
-    /// The same, and for each of `sources` the places of its keys that a newer source has: they come
-    /// to light while the table is made, and cost a look-up each afterwards.
+    /// As [`Self::of`], with the positions of the keys of each source that a newer source has. The
+    /// build finds these positions at no cost; afterwards each would cost a look-up.
     ///
     /// # Errors
     /// As [`Self::of`].
@@ -121,7 +122,7 @@ impl NewerKeys {
         let mut numbers = Vec::with_capacity(sources.len());
         for SourceKeys { at_most, mut keys, .. } in sources {
             let mut of_source = Vec::with_capacity(at_most);
-            // Not a `for` loop: keys of many batches are handed on from within.
+            // `try_for_each` rather than a `for` loop: a flattened iterator runs its inner loops.
             keys.try_for_each(|key| {
                 of_source.push(number_of(key).ok_or_else(null)?);
                 Ok::<_, Error>(())
@@ -149,7 +150,7 @@ impl NewerKeys {
         self.bits = KeyBits::with_capacity(count);
         self.table = Table::bytes(form, count);
         let mut superseded = vec![RoaringBitmap::new(); sources.len()];
-        // The newest source comes first: what it has, an older one only had.
+        // The newest source comes first, so a key keeps the first source that adds it.
         for (at, SourceKeys { keys, .. }) in sources.into_iter().enumerate().rev() {
             let source = place(at)?;
             for (row, key) in keys.enumerate() {
@@ -165,11 +166,12 @@ impl NewerKeys {
         Ok(superseded)
     }
 
-    /// Adds a key of a source, unless it is there; the source that has it then.
+    /// Adds a key of a source, unless a newer source has added it; returns the key's source.
     fn add_bytes(&mut self, key: &[u8], source: u32) -> Result<u32> {
         let hash = self.hash_bytes(key);
         let Self { hasher, table: Table::Bytes { keys, entries, .. }, .. } = self else {
-            return Err(Error::Internal("keys of two forms met in one table".to_owned()));
+            let found = "expected a key map of byte keys, found a key map of numbers";
+            return Err(Error::Internal(found.to_owned()));
         };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         if let Some((_, newest)) = entries.find(hash, is_key) {
@@ -208,13 +210,13 @@ impl NewerKeys {
         entries.find(self.hash_bytes(key), is_key).map(|(_, source)| *source)
     }
 
-    /// For each of `keys` whether it is not here.
+    /// For each of `keys` whether the map lacks it.
     #[must_use]
     pub fn absent(&self, keys: &KeyView<'_>) -> BooleanBuffer {
         !&self.held(keys)
     }
 
-    /// For each of `keys` whether it is here.
+    /// For each of `keys` whether the map contains it.
     #[must_use]
     pub fn held(&self, keys: &KeyView<'_>) -> BooleanBuffer {
         match (keys, &self.table) {
@@ -228,7 +230,7 @@ impl NewerKeys {
         held.finish()
     }
 
-    /// Visits each row of `keys` whose key is here, with the newest source that holds it.
+    /// Visits each row of `keys` whose key is in the map, with the newest source that has it.
     pub fn visit_found(&self, keys: &KeyView<'_>, mut visit: impl FnMut(usize, Freshness)) {
         if self.is_empty() {
             return;
@@ -263,7 +265,7 @@ impl NewerKeys {
             (KeyView::Encoded(keys), Table::Bytes { form: KeyForm::Encoded, .. }) => {
                 self.visit_bytes(keys.len(), |row| keys.get(row), found);
             }
-            // A batch with a null among its keys.
+            // A batch with a null in its key column is encoded, whatever the form of the map.
             (KeyView::Encoded(keys), _) => {
                 for (row, key) in keys.iter().enumerate() {
                     if let Some(freshness) = self.newest(key) {
@@ -272,7 +274,7 @@ impl NewerKeys {
                 }
             }
             (KeyView::Numbers(_) | KeyView::Short { .. } | KeyView::Long { .. }, _) => {
-                unreachable!("the form of the keys is that of the table's key columns")
+                unreachable!("a key view and a key map of one table have the same key form")
             }
         }
     }
@@ -330,12 +332,13 @@ fn hash_bytes(hasher: &RandomState, key: &[u8]) -> u64 {
 }
 
 fn place(index: usize) -> Result<u32> {
-    u32::try_from(index)
-        .map_err(|_| Error::input("more than 4 billion keys lie above the base; compact the table"))
+    u32::try_from(index).map_err(|_| {
+        Error::input("the rows above a base table are limited to 2^32 keys; compact the table")
+    })
 }
 
 fn null() -> Error {
-    Error::Internal("a row above the base table has null for its key".to_owned())
+    Error::Internal("a row above the base table has a null in its primary key".to_owned())
 }
 
 #[cfg(test)]
@@ -355,7 +358,7 @@ mod tests {
         (encoder, KeyForm::of(batch.schema_ref(), &names))
     }
 
-    /// Keys of each form: a number, numbers far apart, a text, number and text.
+    /// Keys of each form: close numbers, numbers far apart, a text, a number with a text.
     fn batches(numbers: impl Iterator<Item = i64> + Clone) -> [RecordBatch; 4] {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers.clone()));
         let far = numbers.clone().map(|number| number.wrapping_mul(0x1234_5678_9abc_def1));
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_of_a_foreign_table_is_nobodys_key() {
+    fn a_null_in_a_key_column_of_a_foreign_table_matches_no_key() {
         let [held, _, _, _] = batches(0..10);
         let (encoder, form) = keys_of(&held);
         let source = Freshness::SsTable(Generation(1));

@@ -1,7 +1,7 @@
-//! The dead rows of a snapshot, source by source, and the scan that records them.
+//! The dead rows of a snapshot, source by source, and their recording by a scan.
 //!
-//! Owns: [`SnapshotMask`], and how a scan that runs to its end records one, so that the next scan
-//! of the same snapshot compares no keys.
+//! Owns: [`SnapshotMask`], and its recording by a scan that runs to its end. The next scan of the
+//! same snapshot then compares no keys.
 //! Does not own: the rows of one source (`dead_rows`), or which masks are kept (`cache`).
 
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::snapshot::{Snapshot, Source};
 /// The dead rows of every source of one snapshot.
 #[derive(Debug)]
 pub struct SnapshotMask {
-    /// By the arm's place: the base table, then the sources.
+    /// By arm: the base table, then the sources in the order of the snapshot.
     arms: Vec<Arc<DeadRows>>,
-    /// Rows of the snapshot: keys that are not deleted; `None` where they were not counted.
+    /// Number of rows of the snapshot; `None` where no scan has counted them.
     pub live_rows: Option<usize>,
 }
 
 impl SnapshotMask {
-    /// The dead rows of each arm, by its place.
+    /// A mask of the dead rows of each arm.
     #[must_use]
     pub const fn new(arms: Vec<Arc<DeadRows>>) -> Self {
         Self { arms, live_rows: None }
@@ -41,24 +41,24 @@ impl SnapshotMask {
     }
 }
 
-/// What a scan by key noted of one arm, addresses of rows.
+/// Row addresses that a scan by key recorded of one arm.
 #[derive(Debug, Default)]
 pub struct Noted {
     /// Rows that an SSTable supersedes, and tombstones.
     pub dead: Vec<u64>,
     /// Rows that only rows in memory supersede.
     pub hidden: Vec<u64>,
-    /// How many are left.
+    /// Number of live rows.
     pub live_rows: usize,
 }
 
-/// Collects a [`SnapshotMask`] while a scan runs. It is kept when every stream of every arm came to
-/// its end; a scan that stops early leaves nothing.
+/// Collects a [`SnapshotMask`] while a scan runs. The mask is cached when a stream of every arm has
+/// come to its end; a scan that stops early caches nothing.
 #[derive(Debug)]
 pub struct MaskRecorder {
     snapshot: Arc<Snapshot>,
     cache: Arc<MergeCache>,
-    /// What the first stream of each arm that came to its end has noted.
+    /// For each arm, the record of the first stream that came to its end.
     arms: Vec<Mutex<Option<Noted>>>,
     unfinished: AtomicUsize,
 }
@@ -75,8 +75,8 @@ impl MaskRecorder {
         }
     }
 
-    /// A stream of `arm` came to its end. A plan may be executed again, and some arms of it more
-    /// often to their end than others: only the first time counts.
+    /// Takes the record of a stream of `arm` that came to its end. A plan may be executed several
+    /// times, and not every arm to its end: only the first end of an arm counts.
     pub fn finish(&self, arm: usize, noted: Noted) {
         {
             let mut first = self.arms[arm].lock();
@@ -97,7 +97,7 @@ impl MaskRecorder {
         };
         let (mut exact, mut flushed, mut live) = (Vec::new(), Vec::new(), 0);
         for (arm, noted) in self.arms.iter().enumerate() {
-            // Something stays in its place, so that the arm counts as finished.
+            // `take` leaves an empty record, so the arm still counts as finished.
             let noted = noted.lock().as_mut().map(std::mem::take).unwrap_or_default();
             let Noted { dead, hidden, live_rows } = noted;
             live += live_rows;

@@ -13,12 +13,11 @@
 //!     DeadRows      the answer, by position
 //! ```
 //!
-//! Owns: the one answer to which rows die, and why: [`DeadRows`] and [`Cause`]. Also how a scan
-//! uses it: [`KeyChoice`], which source holds the newest row of each key; [`NewestRowsExec`], the
-//! plan node that keeps only those rows; and [`MergeCache`], which spares the next scan of the same
-//! sources the comparison.
-//! Does not own: filters of the user, where rows come from, or what becomes of dead rows: files of
-//! deletion vectors are `deletion_vectors`, deletion files of the base are `compaction`.
+//! Owns: which rows are dead, and why: [`DeadRows`] and [`Cause`]. For scans also: [`KeyChoice`],
+//! the source of the newest row of each key; [`NewestRowsExec`], the plan node that keeps only the
+//! newest rows; and [`MergeCache`], which saves the next scan of the same sources the comparison.
+//! Does not own: the user's filters, where rows come from, files of deletion vectors
+//! (`deletion_vectors`), or deletion files of the base (`compaction`).
 
 mod base_rows;
 mod bitmap_keys;

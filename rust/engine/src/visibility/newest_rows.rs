@@ -1,4 +1,4 @@
-//! The plan node that keeps of one source the rows that are the newest of their key.
+//! The plan node that keeps the rows of one source that are the newest of their key.
 //!
 //! ```text
 //!   source (base, SSTable or MemTable): columns, maybe key, `_rowaddr`, `_tombstone`
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Owns: the stream and its metrics.
-//! Does not own: how rows are told apart (`selector`), or filters.
+//! Does not own: how the newest rows are selected (`selector`), or filters.
 
 use std::fmt;
 use std::pin::Pin;
@@ -37,17 +37,17 @@ use super::StartGate;
 use super::selector::{Newest, Notes, Record, Selected, Selector};
 use crate::errors::{SsTableErrors, external};
 
-/// A flushed SSTable under a plan. A holder of it keeps collectors of this process from the SSTable's
-/// files, which the datasets that lance makes for its own scans do not.
+/// A flushed SSTable that a plan reads. While it is held, collectors of this process leave the
+/// SSTable's files alone. The datasets that lance opens for its own scans are no such readers.
 #[derive(Clone, Debug)]
 pub struct ScannedSsTable {
-    /// What it is called in errors and in the plan's text.
+    /// The SSTable's name in errors and in the plan's text.
     pub name: Arc<str>,
-    /// The handle that counts as a reader.
+    /// The handle that registers the plan as a reader.
     pub dataset: Arc<Dataset>,
 }
 
-/// Keeps the newest rows of one source. Streams; holds one batch a processor.
+/// Keeps the newest rows of one source. A streaming node, which holds one batch a processor.
 #[derive(Debug)]
 pub struct NewestRowsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -61,7 +61,7 @@ pub struct NewestRowsExec {
 }
 
 impl NewestRowsExec {
-    /// Keeps the rows of `input` that are newest, with the columns of `schema`.
+    /// A node that keeps the newest rows of `input`, with the columns of `schema`.
     #[must_use]
     pub fn new(input: Arc<dyn ExecutionPlan>, newest: Newest, schema: SchemaRef) -> Self {
         let properties = Arc::new(PlanProperties::new(
@@ -82,14 +82,15 @@ impl NewestRowsExec {
         self
     }
 
-    /// The same node, which begins when its turn comes.
+    /// The same node, which begins when `turn` lets it.
     #[must_use]
     pub fn in_turn(mut self, turn: Option<StartGate>) -> Self {
         self.turn = turn;
         self
     }
 
-    /// The same node, which also notes the dead rows of its only partition.
+    /// The same node, which also records the dead rows of its only partition. A node of several
+    /// partitions records nothing.
     #[must_use]
     pub fn recording(mut self, record: Record) -> Self {
         if self.input.output_partitioning().partition_count() == 1 {
@@ -169,7 +170,7 @@ impl ExecutionPlan for NewestRowsExec {
                 turn.come().await;
             }
             let selector = Selector::new(&newest, &record, &input_schema, &schema);
-            // The source is opened and its first rows are read while keys are.
+            // The source is opened and its first batch is read while the keys are read.
             let first = async { Pin::new(&mut input).peek().await.is_some() };
             let (selector, _) = join(selector, first).await;
             let selected = selected(input, selector?, metrics);
@@ -178,7 +179,7 @@ impl ExecutionPlan for NewestRowsExec {
                 let given = given.clone();
                 move |_| given()
             });
-            // Where no row is left, no other source waits for the first one.
+            // A first source without rows opens the gate at its end.
             let end = futures::stream::once(async move { given() });
             Ok::<_, DataFusionError>(rows.chain(end.filter_map(async |()| None)))
         };
@@ -199,14 +200,14 @@ fn named(
     let Some(sstable) = sstable else { return input };
     let schema = input.schema();
     let batches = input.map(move |batch| {
-        // All of it belongs to the stream: as long as that is read, the SSTable's files stay.
+        // Captures the whole struct, so the SSTable's files stay while the stream is read.
         let sstable = &sstable;
         batch.in_sstable(&sstable.name).map_err(external)
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// What is left of the batches of `input`, in their order, several at work at a time.
+/// The selected rows of the batches of `input`, in order; several batches are processed at once.
 fn selected(
     input: impl futures::Stream<Item = PlanResult<RecordBatch>>,
     selector: Selector,
@@ -232,7 +233,7 @@ fn selected(
     tasks.buffered(parallel)
 }
 
-/// The rows of `selected`, without batches of no rows, noted in `record` at their end.
+/// The rows of `selected`, without empty batches. The end of the stream is recorded in `record`.
 fn noted(
     selected: impl futures::Stream<Item = PlanResult<Selected>>,
     record: Record,
@@ -249,7 +250,7 @@ fn noted(
             Ok(Some(selected.rows).filter(|rows| rows.num_rows() > 0))
         }
         Some(Err(error)) => {
-            // The rows are not whole, and nothing of them may be recorded.
+            // The stream is incomplete, so nothing of it may be recorded.
             notes = None;
             Err(error)
         }
@@ -275,7 +276,7 @@ mod tests {
     use crate::visibility::HeadStart;
 
     #[tokio::test]
-    async fn a_source_that_begins_and_has_no_row_lets_the_others_begin_when_it_ends() {
+    async fn a_first_source_without_rows_lets_the_other_sources_begin_when_it_ends() {
         let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
         let start = Arc::<HeadStart>::default();
         let nothing = Arc::new(EmptyExec::new(schema.clone()));

@@ -1,12 +1,13 @@
 //! Which source holds the newest row of each key.
 //!
-//! Owns: [`KeyChoice`], the answer over everything above the base table, [`LazyChoice`], which
-//! reads the keys when the first row needs them, and [`ComparedSsTables`], which rows of an SSTable a newer
-//! one supersedes.
+//! Owns: [`KeyChoice`], the answer for all sources above the base table; [`LazyChoice`], which
+//! reads the keys when the first row needs them; and [`ComparedSsTables`], the rows of each SSTable
+//! that a newer SSTable supersedes.
 //! Does not own: rows. A key that is absent here has its newest row in the base table.
 //!
-//! Keys of flushed SSTables and keys in memory are two tables: runs change seldom, so their table is
-//! kept from one scan to the next, while the one of the MemTables is small and made anew.
+//! The keys of SSTables and the keys of MemTables are two key maps. The map of the SSTables is
+//! cached from one scan to the next, because SSTables change seldom. The map of the MemTables is
+//! small and built for each scan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use tokio::task::JoinError;
 use super::{Comparison, DeadRows, MergeCache, NewerKeys, SourceKeys, SsTableId, compare};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
 
-/// For every key above the base table the freshness of its newest row, tombstones included.
+/// For every key above the base table, the freshness of its newest row, tombstones included.
 ///
-/// Keys of different shards never meet, so generations of all shards share one table.
+/// No key is in two shards, so the generations of all shards share one key map.
 #[derive(Debug, Default)]
 pub struct KeyChoice {
     sstables: Arc<ComparedSsTables>,
@@ -53,7 +54,8 @@ impl KeyChoice {
         Ok(Self { sstables: Arc::default(), memory: Arc::new(keys_in_memory(snapshot)?) })
     }
 
-    /// The choice over the sources that `partition` has of those of `whole`.
+    /// The choice over the sources of `part`, a subset of the sources of `whole`. Compared SSTables
+    /// of `whole` are taken from the cache; those of `part` are not cached.
     async fn of_part(whole: &Snapshot, part: &Snapshot, cache: &MergeCache) -> Result<Self> {
         let sstables = match cache.sstables(whole) {
             Some(sstables) => sstables,
@@ -62,7 +64,8 @@ impl KeyChoice {
         Ok(Self { sstables, memory: Arc::new(keys_in_memory(part)?) })
     }
 
-    /// For each of `keys`, of rows in the base, whether no SSTable has a row; `None` where none has any.
+    /// For each of `keys`, of rows in the base, whether no SSTable has a row of it; `None` where
+    /// the SSTables have no rows at all.
     #[must_use]
     pub fn not_in_sstables(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
         absent(&self.sstables.keys, keys)
@@ -75,25 +78,29 @@ impl KeyChoice {
     pub fn superseded(&self, sstable: SsTableId) -> Result<Arc<DeadRows>> {
         let rows = self.sstables.superseded.get(&sstable).cloned();
         rows.ok_or_else(|| {
-            Error::Internal(format!("SSTable {sstable:?} was not compared with others"))
+            let (shard_id, generation) = sstable;
+            Error::Internal(format!(
+                "the SSTable of generation {generation} in shard {shard_id} was not compared with \
+                 the other SSTables"
+            ))
         })
     }
 
-    /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a
-    /// newer row. Every MemTable of a shard is newer than every SSTable of it.
+    /// For each of `keys`, of rows in a MemTable of this freshness, whether no MemTable has a newer
+    /// row. SSTables are not asked: every MemTable of a shard is newer than its SSTables.
     #[must_use]
     pub fn newest_of_memory(&self, keys: &KeyView<'_>, freshness: Freshness) -> BooleanBuffer {
         newest_among(&self.memory, keys, freshness)
     }
 
-    /// For each of `keys`, of rows in the base or an SSTable, whether no MemTable has a row; `None`
-    /// where none has any.
+    /// For each of `keys`, of rows in the base or an SSTable, whether no MemTable has a row of it;
+    /// `None` where the MemTables have no rows at all.
     #[must_use]
     pub fn not_in_memory(&self, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
         absent(&self.memory, keys)
     }
 
-    /// Keys that have a row above the base table; one in an SSTable and in memory counts twice.
+    /// Number of keys above the base table; a key in an SSTable and in memory counts twice.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sstables.keys.len() + self.memory.len()
@@ -112,19 +119,19 @@ impl KeyChoice {
     }
 }
 
-/// What a choice is made of.
+/// The sources of a choice.
 #[derive(Debug)]
 enum LazySource {
-    /// All sources of a snapshot, with what the cache has of them.
+    /// All sources of a snapshot, read through the cache.
     Whole(Arc<Snapshot>, Arc<MergeCache>),
-    /// The sources of the second view, which has every source of the first that may hold a key of
-    /// the rows in question.
+    /// The sources of the second snapshot: every source of the first snapshot that may hold a key
+    /// of the scanned rows.
     Part(Arc<Snapshot>, Arc<Snapshot>, Arc<MergeCache>),
     /// The MemTables of a snapshot.
     Memory(Arc<Snapshot>),
 }
 
-/// A choice that is made when the first row needs it, once for all arms of a plan.
+/// A choice that is computed when the first row needs it, once for all arms of a plan.
 #[derive(Debug)]
 pub struct LazyChoice {
     source: Option<LazySource>,
@@ -138,14 +145,14 @@ impl From<LazySource> for LazyChoice {
 }
 
 impl LazyChoice {
-    /// The choice over `snapshot`, with what `cache` has of it.
+    /// The choice over all sources of `snapshot`, read through `cache`.
     #[must_use]
     pub fn new(snapshot: Arc<Snapshot>, cache: Arc<MergeCache>) -> Self {
         LazySource::Whole(snapshot, cache).into()
     }
 
-    /// The choice over the sources of `partition`, which has every source of `snapshot` that may hold a
-    /// key of the rows in question.
+    /// The choice over the sources of `part`, which has every source of `snapshot` that may hold a
+    /// key of the scanned rows.
     #[must_use]
     pub fn of_part(snapshot: Arc<Snapshot>, part: Arc<Snapshot>, cache: Arc<MergeCache>) -> Self {
         LazySource::Part(snapshot, part, cache).into()
@@ -157,7 +164,7 @@ impl LazyChoice {
         LazySource::Memory(snapshot).into()
     }
 
-    /// A choice that is made already.
+    /// A choice that is computed already.
     #[must_use]
     pub fn made(choice: Arc<KeyChoice>) -> Self {
         Self { source: None, choice: OnceCell::new_with(Some(choice)) }
@@ -182,7 +189,7 @@ impl LazyChoice {
     }
 }
 
-/// For each of `keys` whether `newer` has no row of it; `None` where it has none of any.
+/// For each of `keys` whether `newer` lacks it; `None` where `newer` is empty.
 fn absent(newer: &NewerKeys, keys: &KeyView<'_>) -> Option<BooleanBuffer> {
     (!newer.is_empty()).then(|| newer.absent(keys))
 }
@@ -195,8 +202,8 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
     newest.finish()
 }
 
-/// The keys of the SSTables of a snapshot, each with its newest SSTable, and the rows of each SSTable that a newer
-/// one supersedes: those come to light while the keys are compared with each other.
+/// The keys of a snapshot's SSTables, each with its newest SSTable, and the rows of each SSTable
+/// that a newer SSTable supersedes. One comparison of the keys yields both.
 #[derive(Debug, Default)]
 pub struct ComparedSsTables {
     keys: NewerKeys,
@@ -213,7 +220,7 @@ impl ComparedSsTables {
         });
         let sstables = try_join_all(sstables).await?;
         let form = form_of(snapshot);
-        // Millions of keys take a while, and others need this thread.
+        // A comparison of millions of keys would block this thread of the runtime.
         let compared = SpawnedTask::spawn_blocking(move || {
             let Comparison { newest, superseded } = compare(form, &sstables)?;
             let dead = superseded.into_iter().map(|rows| Arc::new(DeadRows::of_sstable(rows)));
@@ -231,7 +238,7 @@ impl ComparedSsTables {
     }
 }
 
-/// The keys of an SSTable, which is read beside the others.
+/// The keys of an SSTable, read in a task of their own beside other SSTables.
 async fn keys_of_sstable(
     sstable: Arc<SsTableHandle>,
     key: Arc<[String]>,
@@ -246,7 +253,7 @@ async fn keys_of_sstable(
 }
 
 fn ended(error: &JoinError) -> Error {
-    Error::Internal(format!("reading the keys of SSTables: {error}"))
+    Error::Internal(format!("reading or comparing the keys of SSTables: {error}"))
 }
 
 fn form_of(snapshot: &Snapshot) -> KeyForm {

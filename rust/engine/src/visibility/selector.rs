@@ -1,8 +1,8 @@
-//! Which rows of one source are kept, batch by batch.
+//! Selection of the newest rows of one source, batch by batch.
 //!
-//! Owns: the two ways to tell: by position, where an earlier scan of the snapshot left a mask, and by
-//! key otherwise; and what a scan by key records for the next one.
-//! Does not own: the stream around it.
+//! Owns: the two ways to select: by position, where dead rows are known, and by key otherwise; and
+//! the dead rows that a scan by key records for the next scan.
+//! Does not own: the stream of batches.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use lancemem_core::types::Freshness;
 use super::{DeadRows, KeyChoice, LazyChoice, MaskRecorder, Noted, SsTableId};
 use crate::errors::external;
 
-/// How the newest rows of a source are told from the others.
+/// How the newest rows of a source are selected.
 #[derive(Clone, Debug)]
 pub enum Newest {
-    /// All rows are: nothing above the source can hold their keys, or there is no key.
+    /// All rows are the newest: no newer source can hold their keys, or the table has no key.
     All,
     /// By position; the source has a column `_rowaddr`.
     ByPosition {
         /// Rows that an SSTable supersedes, and tombstones.
         dead: Arc<DeadRows>,
-        /// Rows in memory whose keys hide others, where there are any; the source has the key
-        /// columns.
+        /// The rows in memory that may supersede rows of the source, and the names of the key
+        /// columns, which the source then has.
         above: Option<(Arc<LazyChoice>, Arc<[String]>)>,
     },
-    /// By what the keys of all SSTables say of this one; the source has a column `_rowaddr`.
+    /// By position, from the comparison of all SSTables; the source has a column `_rowaddr`.
     InSsTable {
         /// Which source holds the newest row of a key.
         choice: Arc<LazyChoice>,
@@ -41,39 +41,39 @@ pub enum Newest {
         sstable: SsTableId,
         /// Names of the key columns in primary-key order.
         key: Arc<[String]>,
-        /// Whether rows in memory hide others; the source has the key columns then.
+        /// Whether rows in memory may supersede rows of the source, which then has the key columns.
         is_below_memory: bool,
     },
     /// By key; the source has the key columns.
     ByKey {
         /// Which source holds the newest row of a key.
         choice: Arc<LazyChoice>,
-        /// The age of this source.
+        /// The freshness of this source.
         freshness: Freshness,
         /// Names of the key columns in primary-key order.
         key: Arc<[String]>,
     },
 }
 
-/// Where a scan notes dead rows for the next one, and the number of its arm there.
+/// The recorder of dead rows for the next scan, and the arm that this source is.
 pub type Record = Option<(Arc<MaskRecorder>, usize)>;
 
-/// Selects rows of batches; batches of one stream may be selected side by side.
+/// Selects rows of batches. Several batches of one stream may be selected at the same time.
 pub struct Selector {
     test: Test,
     schema: SchemaRef,
     records: bool,
 }
 
-/// What is left of a batch.
+/// The selected rows of a batch.
 pub struct Selected {
     /// The kept rows, with the columns of the result.
     pub rows: RecordBatch,
     /// Rows of the batch that were not kept.
     pub dropped: usize,
-    /// Addresses of those that an SSTable supersedes and of tombstones, where the scan records them.
+    /// Addresses of tombstones and of rows that an SSTable supersedes, where the scan records them.
     dead: Vec<u64>,
-    /// Addresses of those that only rows in memory supersede.
+    /// Addresses of rows that only rows in memory supersede, where the scan records them.
     hidden: Vec<u64>,
 }
 
@@ -85,14 +85,14 @@ enum Test {
 
 /// Which rows of a batch are alive; `None` for all.
 struct Alive {
-    /// Whatever is in memory.
+    /// Among the base, the SSTables and the tombstones: rows in memory are ignored.
     flushed: Option<BooleanArray>,
-    /// With what is in memory.
+    /// Among all sources, rows in memory included.
     now: Option<BooleanArray>,
 }
 
 impl Selector {
-    /// A selector over batches of `input` that gives the columns of `schema`.
+    /// A selector over batches with the columns `input`, whose result has the columns `schema`.
     pub async fn new(
         newest: &Newest,
         record: &Record,
@@ -134,7 +134,7 @@ impl Selector {
         Ok(Self { test, schema: schema.clone(), records: record.is_some() })
     }
 
-    /// The rows of `batch` that are kept.
+    /// Selects the newest rows of `batch`.
     pub fn select(&self, batch: &RecordBatch) -> PlanResult<Selected> {
         let alive = self.alive(batch)?;
         let columns = self.columns(batch)?;
@@ -143,8 +143,7 @@ impl Selector {
         let (dead, hidden) =
             if self.records && dropped > 0 { alive.noted(batch) } else { Default::default() };
         let rows = match alive.now.filter(|_| dropped > 0) {
-            // Not before the tombstones are gone: they are null where a column of the table never
-            // is.
+            // The filter comes first: a tombstone has nulls in columns that are not nullable.
             Some(now) => self.result(&filter_record_batch(&columns, &now)?)?,
             None => self.result(&columns)?,
         };
@@ -175,12 +174,12 @@ impl Selector {
         Ok(Alive { flushed, now })
     }
 
-    /// The columns of the result as the source has them, all rows.
+    /// The result's columns of all rows, under the nullability of the source.
     fn columns(&self, batch: &RecordBatch) -> PlanResult<RecordBatch> {
         let names = self.schema.fields().iter().map(|field| field.name());
         let place = |name: &String| {
             batch.schema_ref().index_of(name).map_err(|_| {
-                DataFusionError::Internal(format!("column {name} is not in the source"))
+                DataFusionError::Internal(format!("column '{name}' is missing from the source"))
             })
         };
         let places = names.map(place).collect::<PlanResult<Vec<usize>>>()?;
@@ -194,19 +193,19 @@ impl Selector {
     }
 }
 
-/// What a scan by key notes of its batches, one after the other.
+/// The record of a stream, collected batch by batch.
 #[derive(Default)]
 pub struct Notes(Noted);
 
 impl Notes {
-    /// Notes one batch.
+    /// Adds one batch.
     pub fn add(&mut self, selected: &Selected) {
         self.0.dead.extend_from_slice(&selected.dead);
         self.0.hidden.extend_from_slice(&selected.hidden);
         self.0.live_rows += selected.rows.num_rows();
     }
 
-    /// The stream came to its end.
+    /// Hands the notes to the recorder; called when the stream has come to its end.
     pub fn finish(self, record: &Record) {
         if let Some((recorder, arm)) = record {
             recorder.finish(*arm, self.0);
@@ -215,8 +214,8 @@ impl Notes {
 }
 
 impl Alive {
-    /// Addresses of the rows of `batch` that are dead, and of those that rows in memory hide; none
-    /// of rows in memory, which have no address.
+    /// Addresses of the dead rows of `batch`, and of the rows that only rows in memory supersede.
+    /// Both are empty for a MemTable, whose rows have no address.
     fn noted(&self, batch: &RecordBatch) -> (Vec<u64>, Vec<u64>) {
         let Ok(addresses) = addresses(batch) else { return Default::default() };
         let at =
@@ -244,13 +243,14 @@ fn both(
 
 fn booleans(column: &ArrayRef) -> PlanResult<&BooleanArray> {
     column.as_boolean_opt().ok_or_else(|| {
-        DataFusionError::Execution(format!("{TOMBSTONE} is {}, no boolean", column.data_type()))
+        let found = column.data_type();
+        DataFusionError::Execution(format!("column '{TOMBSTONE}': expected Boolean, found {found}"))
     })
 }
 
 fn addresses(batch: &RecordBatch) -> PlanResult<&UInt64Array> {
     let column = batch.column_by_name(ROW_ADDR).ok_or_else(|| {
-        DataFusionError::Internal(format!("column {ROW_ADDR} is not in the source"))
+        DataFusionError::Internal(format!("column '{ROW_ADDR}' is missing from the source"))
     })?;
     Ok(column.as_primitive::<UInt64Type>())
 }

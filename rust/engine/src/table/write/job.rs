@@ -1,4 +1,4 @@
-//! A running job: the writer of one shard with Lance below it.
+//! A running job: the writer of one shard, with Lance below it.
 //!
 //! Owns: the sink that makes SSTables of frozen MemTables, and the job's identity, start and end.
 //! Does not own: the put path, which is the core's.
@@ -30,8 +30,8 @@ use crate::table::catalog::{Catalog, SHARDING_FIELD, ShardTurns, refuse_unwritab
 use crate::table::maintain::{Maintenance, MaintenanceStats};
 use crate::table::read::LiveJob;
 
-/// A log of more puts or bytes than this is long: the next job, or a
-/// reader in another process, opens a file for each put and indexes every row again.
+/// A log of more puts or bytes than this is long: the next job, or a reader in another process,
+/// opens a file for each put and indexes every row again.
 const LONG_LOG_PUTS: u64 = 64;
 const LONG_LOG_BYTES: u64 = 32 << 20;
 
@@ -41,11 +41,11 @@ pub struct Job {
     pub(super) writer: ShardWriter,
     base: Arc<LatestBase>,
     table: String,
-    /// The table's location and id, which tell it from another table that was made in its place:
-    /// their shards may have the same ids.
+    /// The table's location and id. The id distinguishes the table from a later table at the same
+    /// location, whose shards may have the same ids.
     home: String,
     table_id: Option<Uuid>,
-    /// True once the job takes no more rows; gone with the job.
+    /// True once the job takes no more rows. Dropped with the job.
     ended: watch::Sender<bool>,
     pub(in crate::table) maintenance: Option<Maintenance>,
 }
@@ -59,27 +59,33 @@ impl LiveJob for Job {
     async fn snapshot(&self, table: &Catalog) -> Result<ShardSnapshot> {
         let asked = table.location.home();
         if self.home != asked || self.table_id != table.table_id {
-            let which = if self.home == asked { "another one there" } else { &asked };
+            let which = if self.home == asked {
+                "another table at that location".to_owned()
+            } else {
+                format!("table {asked}")
+            };
             return Err(Error::input(format!(
-                "the job of shard {} writes to table {}, this is {which}",
+                "the job of shard {} writes to table {}, the read is of {which}; name only jobs of \
+                 the table that is read",
                 self.writer.shard_id(),
                 self.home
             )));
         }
-        // What it has in memory was the newest only as long as it ran.
+        // After its end another job may have written newer rows.
         let has_ended = *self.ended.borrow();
         if has_ended {
             return Err(Error::Closed { shard: self.writer.shard_id() });
         }
-        // A job that is idle learns late that it was fenced, and its successor's rows count.
+        // An idle job may not have noticed a later claim yet, so storage is asked.
         self.owned_snapshot().await
     }
 }
 
 impl Table {
-    /// Claims a shard and starts its job, with `config.maintenance` also a task that compacts
-    /// and collects beside it, and in deletion-vector mode one that looks up what its SSTables
-    /// supersede. A job that ran before is fenced.
+    /// Claims a shard and starts its job. A job that runs on the shard is fenced.
+    ///
+    /// With `config.maintenance` a task beside the job compacts and collects. In deletion-vector
+    /// mode the task looks up the rows that the job's SSTables supersede.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or settings that cannot work.
@@ -110,7 +116,8 @@ impl Job {
         Self::open_in_turn(catalog, shard_id, config, None).await
     }
 
-    /// The same, which leaves alone a claim that another process has just made, as `turn` says.
+    /// As [`Self::open_job`]; with `turn`, a recent claim of another process is left alone for as
+    /// long as `turn` permits.
     ///
     /// # Errors
     /// As [`Table::start_job`]; retry where the turn does not come in time.
@@ -222,7 +229,7 @@ impl Job {
         self.writer.delete(keys).await
     }
 
-    /// As [`Table::round_floats`], by the columns that the job has now.
+    /// As [`Table::round_floats`], for the present columns of the job.
     ///
     /// # Errors
     /// As [`Table::round_floats`].
@@ -230,7 +237,7 @@ impl Job {
         round_floats(rows, self.row_schema().logical())
     }
 
-    /// Flushes what was put; see [`ShardWriter::flush`].
+    /// Flushes all rows that were put; see [`ShardWriter::flush`].
     ///
     /// # Errors
     /// As [`ShardWriter::flush`].
@@ -239,8 +246,8 @@ impl Job {
         self.writer.flush().await
     }
 
-    /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode what
-    /// its flushes supersede is looked up before it returns.
+    /// Ends the job, its maintenance first; see [`ShardWriter::close`]. In deletion-vector mode the
+    /// rows that its SSTables supersede are looked up before the call returns.
     ///
     /// # Errors
     /// As [`ShardWriter::close`].
@@ -257,8 +264,8 @@ impl Job {
         Ok(())
     }
 
-    /// Ends a job that was started for one write, whose rows are durable: a long log is flushed,
-    /// a short one stays. Where the flush fails, the rows stay in the log for the next job.
+    /// Ends a job that was started for one write, whose rows are durable. A long log is flushed, a
+    /// short log stays. Where the flush fails, the rows stay in the log for the next job.
     ///
     /// # Errors
     /// As [`ShardWriter::close`] without a flush.
@@ -268,7 +275,7 @@ impl Job {
         self.close(flushed).await
     }
 
-    /// Flushes a log that is so many times as long as a long one; whether it was, and is flushed.
+    /// Flushes a log of more than `times` the length of a long log. Returns whether it was flushed.
     pub(super) async fn flush_log_of(&self, times: u64) -> bool {
         let stats = self.stats();
         let is_long = stats.active_batches >= times * LONG_LOG_PUTS
@@ -276,7 +283,7 @@ impl Job {
         is_long && self.flush_or_warn().await
     }
 
-    /// The entry that the first put of this job becomes.
+    /// The position and epoch of the entry that the first put of this job becomes.
     pub(super) fn first_entry(&self) -> PlannedEntry {
         self.writer.first_entry()
     }
@@ -289,7 +296,7 @@ impl Job {
         flushed.is_ok()
     }
 
-    /// What stopped the job, if something did and the job knows.
+    /// The error that stopped the job, if the job has noticed one.
     pub(crate) fn check_running(&self) -> Result<()> {
         self.writer.snapshot().map(drop)
     }
@@ -306,7 +313,7 @@ impl Job {
         self.writer.stats()
     }
 
-    /// What the job's maintenance did; all zero without one.
+    /// The counters of the job's maintenance; all zero without maintenance.
     #[must_use]
     pub fn maintenance_stats(&self) -> MaintenanceStats {
         self.maintenance.as_ref().map(Maintenance::stats).unwrap_or_default()
@@ -329,19 +336,19 @@ impl Job {
         self.writer.epoch()
     }
 
-    /// What the job accepts and stores now.
+    /// The columns and key that the job accepts now.
     pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
 
-    /// A snapshot by a job that was the shard's writer when it was taken: storage was asked after it.
+    /// A snapshot that was taken while the job owned the shard, which storage confirms afterwards.
     pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;
         Ok(snapshot)
     }
 
-    /// Tells when the job ends.
+    /// A channel that becomes true when the job ends.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
@@ -390,12 +397,14 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
-    /// The sharding that an SSTable names whose shard is not claimed; the manifests of claimed shards record it.
+    /// The sharding that an SSTable of an unclaimed shard records. For claimed shards the shard
+    /// manifest records it.
     pub routed_by: Option<String>,
 }
 
 impl LanceSink {
-    /// An SSTable of this job would be listed as one of the table that was made in the place of its own.
+    /// Stops the job where another table was created at its table's location. Without this check
+    /// the job's SSTable would be listed as an SSTable of the other table.
     async fn check_there(&self) -> Result<()> {
         match self.base.check_there().await {
             Err(Error::InvalidInput(reason)) => {
@@ -439,7 +448,7 @@ impl SsTableSink for LanceSink {
 #[derive(Debug)]
 struct TableColumns {
     base: Arc<LatestBase>,
-    /// As they were when the job was asked for.
+    /// The columns when the job was asked for.
     known: Arc<RowSchema>,
 }
 

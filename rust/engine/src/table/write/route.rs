@@ -1,7 +1,7 @@
-//! Writing to a table without holding a job: rows are routed, written and acknowledged.
+//! Writes to a table without a job of the caller: rows are routed, written and acknowledged.
 //!
-//! Owns: routing rows to shards, the short-lived jobs that write them, and which transaction ids the
-//! shards have recorded.
+//! Owns: the routing of rows to shards, the short-lived jobs that write them, and the look-up of
+//! recorded transaction ids.
 //! Does not own: throughput; a program that writes often starts jobs of its own.
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,20 +24,20 @@ use crate::errors::Context;
 use crate::table::Table;
 use crate::table::catalog::{Catalog, ShardTurns};
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteResult {
     /// Rows written, or keys deleted.
     pub rows: usize,
-    /// Shards that took them.
+    /// Shards that took rows.
     pub shards: usize,
-    /// WAL entries that hold them.
+    /// WAL entries that hold the rows.
     pub wal_entries: u64,
-    /// Shards in which the write's transaction id was recorded already, so that nothing was written.
+    /// Shards that had recorded the write's transaction id already, so nothing was written there.
     pub already_written: usize,
 }
 
-/// What one call writes to one shard.
+/// The rows that one call writes to one shard.
 struct Part<'a> {
     batch: WriteBatch<'a>,
     positions: UInt32Array,
@@ -45,11 +45,11 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Puts the rows as one put, which becomes one entry of the log.
+    /// Writes the rows as one put, which becomes one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
         let options = WriteOptions::default().txn(self.txn);
         let WriteBatch { rows, deletes } = self.batch;
-        // All of them, in their order: no second copy is made.
+        // All rows go to this shard, in their order, so no second copy is made.
         if self.positions.len() == rows.num_rows() {
             return job.write(self.batch, options).await;
         }
@@ -61,7 +61,7 @@ impl Part<'_> {
         job.write(WriteBatch::changes(&rows, mask.as_boolean()), options).await
     }
 
-    /// What a call did whose entry was found in the log.
+    /// The result of a call whose entry was found in the log.
     fn written(&self) -> WriteResult {
         let rows = self.positions.len();
         WriteResult { rows, shards: 1, wal_entries: 1, already_written: 0 }
@@ -71,8 +71,8 @@ impl Part<'_> {
 impl Table {
     /// Adds or replaces rows. Returns when all of them are durable.
     ///
-    /// Rows are checked for all shards before any is written. A shard that another writer takes before
-    /// the rows are in its log is claimed again, for a minute at most.
+    /// All rows are checked before the first row is written. A shard that another writer takes
+    /// before the rows are in its log is claimed again, for a minute at most.
     ///
     /// ```no_run
     /// use arrow_array::record_batch;
@@ -88,8 +88,8 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// An input error that names column and row, with nothing written. Retry where other writers had a
-    /// shard all the time: the rows of other shards may be written.
+    /// An input error that names column and row, with nothing written. Retry where other writers
+    /// held a shard all the time; the rows of other shards may be written.
     #[boxed]
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
         self.write(WriteBatch::upserts(rows), None).await
@@ -116,7 +116,7 @@ impl Table {
         self.write(WriteBatch::deletes(keys), None).await
     }
 
-    /// `rows` with the floats rounded to the nearest that the table holds in fewer bits.
+    /// `rows` with floats rounded to the nearest value of the table's narrower float type.
     ///
     /// # Errors
     /// An input error that names column and row where a finite number would become infinite.
@@ -125,8 +125,8 @@ impl Table {
         round_floats(rows, self.catalog.latest().await?.schema.rows.logical())
     }
 
-    /// The shard ordinal of every row. Columns may come in any order and with any name beside
-    /// the sharding column.
+    /// The shard ordinal of every row. `rows` may have any columns beside the sharding column, in
+    /// any order.
     ///
     /// # Errors
     /// An input error where the sharding column is missing or cannot be hashed.
@@ -134,8 +134,8 @@ impl Table {
         ordinals_of(&self.catalog, rows)
     }
 
-    /// The newest version that `app_id` has written to a shard, durably; read beside its
-    /// job.
+    /// The newest version that the shard has durably recorded for the application `app_id`. Reads
+    /// beside the shard's job and claims nothing.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; damage of its log.
@@ -144,8 +144,8 @@ impl Table {
         Ok(txns_of(&self.catalog, shard_id).await?.get(app_id))
     }
 
-    /// Writes the rows of `batch`, those of each shard in one put. With a `txn` each shard takes them
-    /// only where it has not recorded the transaction id, and records it together with them.
+    /// Writes the rows of `batch`, one put for each shard. With a `txn` a shard takes its rows only
+    /// where it has not recorded the transaction id, and records the id together with the rows.
     ///
     /// ```no_run
     /// use arrow_array::{BooleanArray, record_batch};
@@ -274,7 +274,8 @@ pub(super) fn route(catalog: &Catalog, rows: &RecordBatch) -> Result<BTreeMap<i3
     Ok(arrays.collect())
 }
 
-/// Ends a job whose rows are in the log. That the shard was claimed since undoes nothing.
+/// Ends a job whose rows are in the log. A later claim of the shard does not undo the write, so a
+/// fenced job is no error here.
 async fn close(job: &Job) -> Result<()> {
     match job.close_brief().await {
         Err(Error::Fenced { .. }) => Ok(()),
@@ -284,6 +285,6 @@ async fn close(job: &Job) -> Result<()> {
 
 /// The shard of an ordinal that rows were routed to.
 pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
-    let missing = || Error::Internal(format!("no shard has the ordinal {ordinal}"));
+    let missing = || Error::Internal(format!("rows have ordinal {ordinal}, which no shard has"));
     routing.get(&ordinal).copied().ok_or_else(missing)
 }
