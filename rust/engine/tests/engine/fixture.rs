@@ -45,7 +45,7 @@ impl Level {
     }
 
     pub fn live(jobs: &[Arc<Job>]) -> Self {
-        let jobs = jobs.iter().map(|job| -> Arc<dyn LiveJob> { job.clone() });
+        let jobs = jobs.iter().cloned().map(|job| job as Arc<dyn LiveJob>);
         Self { consistency: Consistency::Live, jobs: jobs.collect() }
     }
 }
