@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 settings.register_profile("first-failure", phases=(Phase.explicit, Phase.generate))
 
 # A session takes ten seconds to start and the first job ten more, on two busy cores.
-SPARK_TIMEOUT_SECONDS = 300
+SPARK_TIMEOUT_SECONDS = 600
 
 QUIET_LOG4J = """\
 rootLogger.level = error
