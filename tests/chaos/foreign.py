@@ -12,6 +12,8 @@ from datetime import timedelta
 import lance
 import pyarrow as pa
 
+import lancemem
+
 from .oracle import FOREIGN_ROWS, Foreign
 from .role import Role
 from .shape import FOREIGN_GROUP
@@ -36,6 +38,12 @@ OLDEST_RESTORED = 6
 def restore(uri: str, version: int) -> None:
     """Make an older version the newest."""
     lance.dataset(uri, version=version).restore()  # type: ignore[no-untyped-call]
+
+
+def is_restore(dataset: lance.LanceDataset, version: int) -> bool:
+    """Whether a version was made by a restore."""
+    transaction = dataset.read_transaction(version)
+    return isinstance(getattr(transaction, "operation", None), lance.LanceOperation.Restore)
 
 
 class Pylance(Role):
@@ -167,11 +175,17 @@ class Pylance(Role):
         """Restore an old version and, after a moment, the newest one before it."""
         if not self.shape.restores:
             return
-        versions = [each["version"] for each in self.dataset.versions()]
+        dataset = self.dataset
+        versions = [each["version"] for each in dataset.versions()]
         old = self.chance.choice(versions[-OLDEST_RESTORED:])
-        self.marker.write_text("")
+        self.marker.write_text(str(dataset.version))
         self.oracle.count_restore()
-        restore(self.told.uri, old)
+        try:
+            restore(self.told.uri, old)
+        except OSError:
+            # pylance refuses a version from before field ids were made non-reusable.
+            self.end_restore()
+            raise
         time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
         self.restore_newest()
 
@@ -179,19 +193,33 @@ class Pylance(Role):
         """Undo a restore of this life or of a killed one.
 
         A restore is the transaction of its own version. The version below it has every earlier
-        commit. So that version is restored, unless a later commit exists.
+        commit. So that version is restored, unless later commits exist and the table can be read:
+        a compaction may be among them.
         """
         if not self.marker.exists():
             return
         dataset = self.dataset
-        version = dataset.version
-        transaction = dataset.read_transaction(version)
-        if isinstance(getattr(transaction, "operation", None), lance.LanceOperation.Restore):
-            restore(self.told.uri, version - 1)
-        else:
-            # Another commit follows the restore, so the old version stays.
-            self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
-            self.set_states(Foreign.UNKNOWN)
+        later = range(int(self.marker.read_text()) + 1, dataset.version + 1)
+        restores = [version for version in later if is_restore(dataset, version)]
+        # None: the life was killed before its restore. Two: behind the undo.
+        if len(restores) == 1:
+            if restores[0] == dataset.version or self.is_behind():
+                restore(self.told.uri, restores[0] - 1)
+            else:
+                self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
+                self.set_states(Foreign.UNKNOWN)
+        self.end_restore()
+
+    def end_restore(self) -> None:
+        """Forget the restore: it is undone, or it was none."""
         self.marker.unlink()
         if self.oracle.restores % 2:
             self.oracle.count_restore()
+
+    def is_behind(self) -> bool:
+        """Whether the restored version lacks SSTables that the shards have given away."""
+        try:
+            lancemem.open_table(self.told.uri).scan().count_rows()
+        except lancemem.CorruptionError:
+            return True
+        return False
