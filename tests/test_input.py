@@ -923,7 +923,7 @@ def test_a_put_beyond_its_bound_is_refused_before_it_is_copied(
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with table.start_job(shard=0) as job:
             for data in (rows, rows.to_batches()[0]):
-                with pytest.raises(lancemem.InvalidInputError, match="at most 4294967296 bytes"):
+                with pytest.raises(lancemem.InvalidInputError, match="limited to 4294967296 bytes"):
                     job.put(data)
             job.put(rows.slice(17, 3))
         taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -588,7 +588,7 @@ def test_the_command_line_creates_verifies_and_drops(ints: Model) -> None:
     dropped = command("drop")
     assert (dropped.returncode, dropped.stdout) == (0, "the table has no record index\n")
     assert published(ints.table) == set()
-    assert "create-record-index makes one" in command("verify").stdout
+    assert "create-record-index creates one" in command("verify").stdout
 
 
 def test_a_table_without_a_key_has_no_record_index(tmp_path: Path) -> None:
