@@ -20,7 +20,7 @@ from .calls import MARKS, Call, Mark, marks_of, read_calls
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TIMEOUT_SECONDS = 50
+TIMEOUT_SECONDS = 240
 TABLE = "table.lance"
 TESTS = Path(__file__).parents[1]
 

@@ -21,8 +21,8 @@ from .children import command, environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# A life takes a tenth of a second, and a test has a minute.
-TIMEOUT_SECONDS = 20
+# A guard against a hang: a life takes a tenth of a second on an idle machine.
+TIMEOUT_SECONDS = 240
 
 
 class Forks:
