@@ -145,16 +145,16 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 	$(SIM) test $(SIM_ALL) --no-run
 	$(LANCEMEM_SIM) seeds $(SEEDS)
 
-# Ten thousand lives are eight minutes of two cores (docs/simulation.md). A machine that has to compile Lance
-# first has not got them within CI's ninety, nor the eight that libFuzzer's build and a minute of each decoder
-# take, nor the five of linking benches that clippy has checked.
+# Ten thousand lives are eight minutes of two cores (docs/simulation.md). A machine that compiles Lance first
+# has no time for them within CI's ninety minutes, nor for libFuzzer, nor for the link of benches that clippy
+# has checked.
 IS_WARM := $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib)
 CI_SEEDS := $(if $(IS_WARM),10000,2000)
 CI_FUZZ := $(if $(IS_WARM),60)
 CI_BENCHES := $(if $(IS_WARM),bench-build)
 SCHEDULES ?= 100000
 
-test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds
+test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds where Lance is compiled already
 	$(SIM) test $(SIM_ALL)
 	@$(SUBMAKE) sim SEEDS=$(CI_SEEDS)
 	@$(if $(CI_FUZZ),$(SUBMAKE) fuzz FUZZ=$(CI_FUZZ),echo "no libFuzzer on a machine that compiles Lance first: make fuzz")

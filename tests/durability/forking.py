@@ -21,7 +21,7 @@ from .children import command, environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# A guard against a hang: a life takes a tenth of a second on an idle machine.
+# A guard against hangs, with time for a machine that runs other suites beside this one.
 TIMEOUT_SECONDS = 240
 
 
