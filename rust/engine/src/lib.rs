@@ -1,13 +1,14 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
 //! Owns: SSTables as Lance datasets, the snapshot that a query reads, which rows are shown and
-//! which are dead, the DataFusion plan, compaction into the base table, garbage collection, the table that ties
-//! them together, and serving the rows of a running job to other processes.
-//! Does not own: the write path of a shard (`lancemem-core`) or Python.
+//! which are dead, the DataFusion plan, compaction into the base table, garbage collection, and the
+//! table that ties them together.
+//! Does not own: the write path of a shard (`lancemem-core`), the rows of a running job for other
+//! processes (`lancemem-flight`), or Python.
 //!
 //! Reading order: [`table`] for the entry points, then `schema`, `sstable`, `record_index`,
 //! `snapshot`, `visibility`, `plan`, `deletion_vectors`, `lookup`, `compaction`, `garbage`; `provider`
-//! for SQL over a table, `serve` last. `examples/scan.rs` reads a table.
+//! for SQL over a table. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -25,7 +26,6 @@ pub mod provider;
 pub mod record_index;
 mod row_address;
 pub mod schema;
-pub mod serve;
 pub mod snapshot;
 pub mod sstable;
 pub mod table;
@@ -50,10 +50,10 @@ pub use lookup::FoundRows;
 pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
-pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
+pub use schema::VersionStamp;
 pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
-    BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceStats,
-    RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table, TableVersion,
-    WriteResult,
+    BulkWriter, Catalog, CommitResult, DeletionVectorResult, Job, LiveJob, Location,
+    MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table,
+    TableVersion, WriteResult,
 };

@@ -2,7 +2,7 @@
 //!
 //! Owns: Arrow in and out, the runtime of this process, and exceptions.
 //! Does not own: decisions. Every call extracts its arguments, releases the GIL, calls one function
-//! of the crate `lancemem` and converts the result.
+//! of the crate `lancemem` or `lancemem-flight` and converts the result.
 
 #![expect(
     clippy::doc_markdown,

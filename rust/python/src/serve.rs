@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lancemem::{LiveJob, ServeOptions, Tls, Token};
+use lancemem::LiveJob;
+use lancemem_flight::{ServeOptions, Tls, Token};
 use pyo3::prelude::*;
 
 use crate::arguments::FilePath;
@@ -17,17 +18,17 @@ use crate::runtime::{Here, run};
 /// The endpoint of a job, until it is closed or the job ends.
 #[pyclass(frozen, module = "lancemem")]
 pub struct Endpoint {
-    inner: Here<lancemem::Endpoint>,
+    inner: Here<lancemem_flight::Endpoint>,
 }
 
 /// A job that another process serves.
 #[pyclass(frozen, module = "lancemem")]
 pub struct RemoteJob {
-    inner: Here<lancemem::RemoteJob>,
+    inner: Here<lancemem_flight::RemoteJob>,
 }
 
 impl RemoteJob {
-    pub fn inner(&self) -> PyResult<Arc<lancemem::RemoteJob>> {
+    pub fn inner(&self) -> PyResult<Arc<lancemem_flight::RemoteJob>> {
         self.inner.get("remote job").cloned()
     }
 }
@@ -47,7 +48,7 @@ pub fn serve(
         max_streams,
         stall_timeout: stall_timeout.unwrap_or(usual.stall_timeout),
     };
-    let endpoint = run(py, async move { lancemem::serve::serve(&job, options).await })?;
+    let endpoint = run(py, async move { lancemem_flight::serve(&job, options).await })?;
     Ok(Endpoint { inner: Here::new(endpoint) })
 }
 
@@ -128,7 +129,7 @@ fn connect_job(
 ) -> PyResult<RemoteJob> {
     let token = Token::new(token).map_err(|error| to_py(&error))?;
     let certificates = tls_root_certificates.map(|path| path.0);
-    let job = run(py, lancemem::RemoteJob::connect(location, &token, certificates))?;
+    let job = run(py, lancemem_flight::RemoteJob::connect(location, &token, certificates))?;
     Ok(RemoteJob { inner: Here::new(job) })
 }
 

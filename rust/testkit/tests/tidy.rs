@@ -33,6 +33,7 @@ const fn layer(
 
 const CORE: &str = "rust/core/src";
 const ENGINE: &str = "rust/engine/src";
+const FLIGHT: &str = "rust/flight/src";
 /// Its folders are the wings of `Table`, layers of their own inside the layer `table`.
 const TABLE: &str = "rust/engine/src/table";
 
@@ -77,7 +78,8 @@ const BELOW_TABLE: &[&str] = &[
     "table",
 ];
 
-const BELOW_SERVE: &[&str] = &["errors", "sstable", "snapshot", "table"];
+const BELOW_ENDPOINT: &[&str] =
+    &["token", "address", "tls", "bounded", "service", "connection_limit"];
 
 /// The layers of ARCHITECTURE.md's code map. `lib.rs` stands above all of them.
 const LAYERS: &[Layer] = &[
@@ -112,8 +114,17 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "write", &["catalog", "read", "maintain"], &[]),
     layer(TABLE, "maintain", &["catalog", "read", "write"], NO_WRITER),
     layer(ENGINE, "provider", BELOW_TABLE, NO_WRITER),
-    // Beside `table`, whose jobs it offers; `table` knows nothing of it.
-    layer(ENGINE, "serve", BELOW_SERVE, &["ShardWriter"]),
+    layer(FLIGHT, "wire", &[], NO_WRITER),
+    layer(FLIGHT, "token", &[], NO_WRITER),
+    layer(FLIGHT, "address", &[], NO_WRITER),
+    layer(FLIGHT, "tls", &[], NO_WRITER),
+    layer(FLIGHT, "latest", &[], NO_WRITER),
+    layer(FLIGHT, "bounded", &[], NO_WRITER),
+    layer(FLIGHT, "service", &["wire", "latest", "bounded"], NO_WRITER),
+    layer(FLIGHT, "connection_limit", &[], NO_WRITER),
+    layer(FLIGHT, "endpoint", BELOW_ENDPOINT, NO_WRITER),
+    // The reader's end knows nothing of the endpoint.
+    layer(FLIGHT, "remote", &["wire", "token", "address", "tls"], NO_WRITER),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.
@@ -564,7 +575,7 @@ fn tracked_text_files() -> Vec<Source> {
 /// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
-    let source = [CORE, ENGINE].into_iter().find(|source| path.starts_with(source))?;
+    let source = [CORE, ENGINE, FLIGHT].into_iter().find(|source| path.starts_with(source))?;
     let module = inside(path, source)?.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
 }

@@ -31,7 +31,6 @@ pub use maintain::{DeletionVectorResult, MaintenanceStats, RelistReport, SsTable
 pub use read::{LiveJob, Scan, ScanOptions};
 pub use write::{BulkWriter, CommitResult, Job, StagedSsTable, WriteResult};
 
-pub(crate) use crate::schema::VersionStamp;
 use maintain::MaintenanceState;
 use read::Reader;
 

@@ -72,7 +72,8 @@ impl Location {
     }
 
     /// The canonical name of the location, with links resolved on a local disk.
-    pub(crate) fn home(&self) -> String {
+    #[must_use]
+    pub fn home(&self) -> String {
         let folder = if self.is_local() { std::fs::canonicalize(&self.uri).ok() } else { None };
         let folder = folder.and_then(|folder| folder.into_os_string().into_string().ok());
         folder.unwrap_or_else(|| self.uri.trim_end_matches('/').to_owned())

@@ -64,21 +64,30 @@ impl Catalog {
     }
 
     /// The URI of the table.
-    pub(crate) fn uri(&self) -> &str {
+    #[must_use]
+    pub fn uri(&self) -> &str {
         self.location.uri()
     }
 
-    pub(crate) const fn location(&self) -> &Location {
+    /// The location of the table.
+    #[must_use]
+    pub const fn location(&self) -> &Location {
         &self.location
     }
 
     /// The columns of the newest version that this handle has read.
-    pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
+    #[must_use]
+    pub fn row_schema(&self) -> Arc<RowSchema> {
         self.base.known().schema.rows.clone()
     }
 
-    /// As [`LatestBase::has_had`].
-    pub(crate) async fn has_had(&self, stamp: VersionStamp) -> Result<bool> {
+    /// Whether `stamp`, which another process has read, belongs to a version of this table. A
+    /// version that was cleaned up cannot be compared and counts as one.
+    ///
+    /// # Errors
+    /// As [`LatestBase::newest`].
+    #[boxed]
+    pub async fn has_had(&self, stamp: VersionStamp) -> Result<bool> {
         self.base.has_had(stamp).await
     }
 

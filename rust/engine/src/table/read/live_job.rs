@@ -1,7 +1,7 @@
 //! What a live read asks of a running job, wherever that runs.
 //!
 //! Owns: the trait.
-//! Does not own: the jobs: of this process (`job` in `write`), or of another (`crate::serve`).
+//! Does not own: the jobs: of this process (`job` in `write`), or of another (`lancemem-flight`).
 
 use std::fmt::Debug;
 

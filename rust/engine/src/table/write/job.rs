@@ -296,8 +296,12 @@ impl Job {
         flushed.is_ok()
     }
 
-    /// The error that stopped the job, if the job has noticed one.
-    pub(crate) fn check_running(&self) -> Result<()> {
+    /// Fails if the job no longer runs. It does not ask storage, so a job that another process has
+    /// fenced may not have noticed that.
+    ///
+    /// # Errors
+    /// The error that stopped the job.
+    pub fn check_running(&self) -> Result<()> {
         self.writer.snapshot().map(drop)
     }
 
@@ -326,7 +330,8 @@ impl Job {
     }
 
     /// The version of the base table that the job has seen last.
-    pub(crate) fn base_stamp(&self) -> VersionStamp {
+    #[must_use]
+    pub fn base_stamp(&self) -> VersionStamp {
         self.base.stamp()
     }
 
@@ -337,19 +342,26 @@ impl Job {
     }
 
     /// The columns and key that the job accepts now.
-    pub(crate) fn row_schema(&self) -> Arc<RowSchema> {
+    #[must_use]
+    pub fn row_schema(&self) -> Arc<RowSchema> {
         self.writer.schema()
     }
 
     /// A snapshot that was taken while the job owned the shard, which storage confirms afterwards.
-    pub(crate) async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
+    ///
+    /// # Errors
+    /// The error that stopped the job, which includes a claim of the shard by another writer; a
+    /// storage error.
+    #[boxed]
+    pub async fn owned_snapshot(&self) -> Result<ShardSnapshot> {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;
         Ok(snapshot)
     }
 
-    /// A channel that becomes true when the job ends.
-    pub(crate) fn ended(&self) -> watch::Receiver<bool> {
+    /// A channel that becomes true when the job ends, and closes when the job is dropped.
+    #[must_use]
+    pub fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 }

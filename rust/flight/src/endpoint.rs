@@ -1,35 +1,34 @@
 //! The endpoint: the socket on which a job serves its rows.
 //!
-//! Owns: binding, TLS, the check of the token before every call, and the end: with the job, or
-//! earlier.
-//! Does not own: the answers of calls (`service`), or the limit on connections
+//! Owns: binding, the check of the token before every call, and the end: with the job, or earlier.
+//! Does not own: the answers of calls (`service`), certificates (`tls`), or the limit on connections
 //! (`connection_limit`).
 
 use std::fmt;
 use std::future::pending;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
+use lancemem::Job;
 use lancemem_core::types::{Error, Result};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Status};
 
-use super::address::Address;
-use super::bounded::end_of;
-use super::connection_limit::{Connections, Standing, accepted};
-use super::service::{JobService, Limits, refuse_large_lists};
-use super::token::Token;
-use crate::table::Job;
+use crate::address::Address;
+use crate::bounded::end_of;
+use crate::connection_limit::{Connections, Standing, accepted};
+use crate::service::{JobService, Limits, refuse_large_lists};
+use crate::tls::Tls;
+use crate::token::Token;
 
 /// Bytes of the largest request: a ticket that names every MemTable of a job.
 const REQUEST_BYTES: usize = 4 << 20;
@@ -38,21 +37,12 @@ const REQUEST_BYTES: usize = 4 << 20;
 const CALLS: u32 = 64;
 /// How long a connection may be silent before a keep-alive ping is sent.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a connection may take to answer a ping, and for its TLS handshake.
+/// How long a connection may take to answer a ping.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The default of `stall_timeout`.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// A certificate and its private key, as paths of PEM files.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    /// The certificate, with its chain.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-}
 
 /// How a job is served.
 #[derive(Clone, Debug)]
@@ -119,7 +109,7 @@ pub async fn serve(job: &Arc<Job>, options: ServeOptions) -> Result<Endpoint> {
         .max_concurrent_streams(CALLS);
     let mut builder = match &options.tls {
         Some(tls) => {
-            builder.tls_config(identity(tls).await?).map_err(|error| refused(tls, &error))?
+            builder.tls_config(tls.server_config().await?).map_err(|error| tls.refused(&error))?
         }
         None => builder,
     };
@@ -224,25 +214,4 @@ fn guard(token: Token) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + 
         }
         Err(Status::unauthenticated("the call does not carry the endpoint's bearer token"))
     }
-}
-
-async fn identity(tls: &Tls) -> Result<ServerTlsConfig> {
-    super::choose_cryptography();
-    let identity = Identity::from_pem(read(&tls.certificate).await?, read(&tls.key).await?);
-    Ok(ServerTlsConfig::new().identity(identity).timeout(PATIENCE))
-}
-
-/// The bytes of a PEM file.
-pub(super) async fn read(path: &Path) -> Result<Vec<u8>> {
-    tokio::fs::read(path)
-        .await
-        .map_err(|error| Error::input(format!("'{}' cannot be read: {error}", path.display())))
-}
-
-fn refused(tls: &Tls, error: &tonic::transport::Error) -> Error {
-    Error::input(format!(
-        "'{}' and '{}' are not a certificate and its key in PEM form: {error}",
-        tls.certificate.display(),
-        tls.key.display()
-    ))
 }

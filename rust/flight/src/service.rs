@@ -19,17 +19,17 @@ use arrow_flight::{
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
+use lancemem::Job;
+use lancemem::sstable::Chunks;
 use lancemem_core::format::RowSchema;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, ErrorKind};
 use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::bounded::bounded;
-use super::latest::{self, NewestRows};
-use super::wire::{Ask, Header, Part, ROWS, SNAPSHOT};
-use crate::sstable::Chunks;
-use crate::table::Job;
+use crate::bounded::bounded;
+use crate::latest::{self, NewestRows};
+use crate::wire::{Ask, Header, Part, ROWS, SNAPSHOT};
 
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
@@ -37,7 +37,7 @@ type Answers<T> = BoxStream<'static, Result<T, Status>>;
 /// Answers calls for a job, to which it holds a weak reference: an endpoint does not keep a job
 /// alive.
 #[derive(Debug)]
-pub(super) struct JobService {
+pub(crate) struct JobService {
     job: Weak<Job>,
     streams: Arc<Semaphore>,
     stall: Duration,
@@ -45,7 +45,7 @@ pub(super) struct JobService {
 }
 
 /// The limits on reads of an endpoint.
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Reads at a time.
     pub streams: usize,
     /// How long a reader may take no message before its read ends.
@@ -138,7 +138,7 @@ fn missing(
 
 /// Refuses large lists. arrow-flight 58 encodes their type as small lists but sends 64-bit offsets,
 /// so a reader would get wrong values.
-pub(super) fn refuse_large_lists(schema: &Schema) -> Result<(), Error> {
+pub(crate) fn refuse_large_lists(schema: &Schema) -> Result<(), Error> {
     let Some(column) = schema.fields().iter().find(|field| has_large_list(field.data_type()))
     else {
         return Ok(());

@@ -7,7 +7,7 @@ use lancemem_core::types::{Error, Result};
 
 /// A Flight location: `grpc://host:port`, `grpc+tcp://host:port` or `grpc+tls://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// Whether the location asks for TLS.
     pub tls: bool,
     /// Host and port.

@@ -16,7 +16,7 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::RowPosition;
 
 /// The columns of [`NewestRows`], without field ids, which have a meaning in their table only.
-pub(super) fn columns(rows: &RowSchema) -> SchemaRef {
+pub(crate) fn columns(rows: &RowSchema) -> SchemaRef {
     let fields = rows.logical().fields().iter().map(|field| without_ids(field));
     Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
 }
@@ -39,7 +39,7 @@ fn without_ids(field: &Field) -> Field {
 }
 
 /// The newest live row of each key, one batch of the snapshot at a time.
-pub(super) struct NewestRows {
+pub(crate) struct NewestRows {
     schema: SchemaRef,
     /// The job's columns, to which rows of older MemTables are reconciled.
     rows: Arc<RowSchema>,

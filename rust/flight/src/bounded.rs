@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 /// The messages of a read.
-pub(super) type Messages = BoxStream<'static, Result<FlightData, Status>>;
+pub(crate) type Messages = BoxStream<'static, Result<FlightData, Status>>;
 
 /// What a read holds between two messages: its rows, and one of the `max_streams` permits.
 struct Held {
@@ -42,7 +42,7 @@ struct Read {
 }
 
 /// `messages` until `ended` is true, or until its reader leaves one untaken for `stall`.
-pub(super) fn bounded(
+pub(crate) fn bounded(
     messages: Messages,
     permit: OwnedSemaphorePermit,
     ended: watch::Receiver<bool>,
@@ -104,7 +104,7 @@ async fn free_stalled(slot: Weak<Slot>, mut seen: watch::Receiver<()>, stall: Du
 }
 
 /// Returns when `ended` is true, or when its sender is gone.
-pub(super) async fn end_of(ended: &mut watch::Receiver<bool>) {
+pub(crate) async fn end_of(ended: &mut watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }
 

@@ -8,16 +8,15 @@
 //! has so many rows of those MemTables. The answer to `snapshot` carries the header in the metadata
 //! of its first message. The batches of the MemTables follow in the order of the header.
 
+use lancemem::{Job, VersionStamp};
 use lancemem_core::format::ShardManifest;
 use lancemem_core::shard::ShardSnapshot;
 use lancemem_core::types::{Error, Generation, Result, ShardId, WriterEpoch};
 
-use crate::table::{Job, VersionStamp};
-
 /// The ticket of the newest rows as a plain table, for any Flight client.
-pub(super) const ROWS: &str = "rows";
+pub(crate) const ROWS: &str = "rows";
 /// The ticket of a snapshot, which a reader of lancemem rebuilds.
-pub(super) const SNAPSHOT: &str = "snapshot";
+pub(crate) const SNAPSHOT: &str = "snapshot";
 /// The first line of a header; the number is the version of its layout.
 const MAGIC: &str = "lancemem-snapshot 2";
 /// A bound on the MemTables that are read from a header. No job has so many.
@@ -25,7 +24,7 @@ const MOST_MEMTABLES: usize = 100_000;
 
 /// The request of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// The newest rows in the job's memory, as a table.
     Rows,
     /// The job's snapshot, without the rows that the reader has.
@@ -34,7 +33,7 @@ pub(super) enum Ask {
 
 /// The rows of a job that a reader already has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// The job's epoch. Rows of a job with another epoch do not count.
     pub epoch: WriterEpoch,
     /// Rows by MemTable.
@@ -89,7 +88,7 @@ impl Ask {
 
 /// Rows of one MemTable in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// The id of the MemTable, unique in the job's process.
     pub id: u64,
     /// Its generation.
@@ -102,7 +101,7 @@ pub(super) struct Part {
 
 /// The header from which a reader rebuilds a snapshot out of the batches of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// The job's shard.
     pub shard_id: ShardId,
     /// The job's epoch.

@@ -21,6 +21,7 @@ use arrow_flight::{FlightData, FlightDescriptor, Ticket};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
+use lancemem::{Catalog, LiveJob, VersionStamp};
 use lancemem_core::format::RowSchema;
 use lancemem_core::memtable::MemTable;
 use lancemem_core::shard::{ShardSnapshot, memtable_layout};
@@ -28,14 +29,13 @@ use lancemem_core::types::{Error, KeyIndexKind, Result, ShardId, WriterEpoch};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Connection};
+use tonic::transport::{Channel, Endpoint as Connection};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::address::Address;
-use super::endpoint::read;
-use super::token::{HEADER, Token};
-use super::wire::{Ask, Header, Held, Part, SNAPSHOT};
-use crate::table::{Catalog, LiveJob, VersionStamp};
+use crate::address::Address;
+use crate::tls;
+use crate::token::{HEADER, Token};
+use crate::wire::{Ask, Header, Held, Part, SNAPSHOT};
 
 /// How long the other end may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ const REPEAT_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of the largest message, the limit of protobuf: one row may be that large.
 const MESSAGE_BYTES: usize = i32::MAX as usize;
 
-/// A job that another process serves with [`super::serve`].
+/// A job that another process serves with [`serve`](crate::serve).
 pub struct RemoteJob {
     location: String,
     shard_id: ShardId,
@@ -103,10 +103,8 @@ impl RemoteJob {
                      that signed the certificate of the server"
                 )));
             };
-            let roots = Certificate::from_pem(read(&roots).await?);
-            super::choose_cryptography();
-            let tls = ClientTlsConfig::new().ca_certificate(roots);
-            connection = connection.tls_config(tls).map_err(unusable)?;
+            let settings = tls::client_config(&roots).await?;
+            connection = connection.tls_config(settings).map_err(unusable)?;
         }
         let channel =
             connection.connect().await.map_err(|error| unreachable_job(&location, &error))?;

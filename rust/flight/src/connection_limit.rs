@@ -53,7 +53,7 @@ impl State {
 
 /// The connections that are open, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<VecDeque<Weak<State>>>);
+pub(crate) struct Connections(Mutex<VecDeque<Weak<State>>>);
 
 impl Connections {
     /// Adds a new connection, a stranger.
@@ -74,25 +74,25 @@ impl Connections {
     }
 
     /// Closes the strangers.
-    pub(super) fn close_strangers(&self) {
+    pub(crate) fn close_strangers(&self) {
         let open = self.0.lock();
         let open = open.iter().filter_map(Weak::upgrade);
         open.filter(|state| state.is_stranger()).for_each(|state| state.close());
     }
 
     /// Closes all connections, in the middle of a call too.
-    pub(super) fn close_all(&self) {
+    pub(crate) fn close_all(&self) {
         self.0.lock().iter().filter_map(Weak::upgrade).for_each(|state| state.close());
     }
 }
 
 /// The state of a connection, for its calls.
 #[derive(Clone, Debug)]
-pub(super) struct Standing(Arc<State>);
+pub(crate) struct Standing(Arc<State>);
 
 impl Standing {
     /// Records that a call with the token has come over the connection with these extensions.
-    pub(super) fn make_known(extensions: &Extensions) {
+    pub(crate) fn make_known(extensions: &Extensions) {
         let tls = || extensions.get::<TlsConnectInfo<Self>>().map(TlsConnectInfo::get_ref);
         if let Some(standing) = extensions.get::<Self>().or_else(tls) {
             standing.0.is_stranger.store(false, Ordering::Release);
@@ -101,7 +101,7 @@ impl Standing {
 }
 
 /// A connection whose reads and writes fail once it has to end.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     inner: TcpStream,
     standing: Standing,
     deadline: Pin<Box<Sleep>>,
@@ -122,7 +122,7 @@ impl Connection {
 }
 
 /// The stream of accepted connections.
-pub(super) fn accepted(
+pub(crate) fn accepted(
     listener: TcpListener,
     connections: Arc<Connections>,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {

@@ -12,7 +12,7 @@ use lancemem_core::types::{Error, Result};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 /// The metadata key of the token in a call.
-pub(super) const HEADER: &str = "authorization";
+pub(crate) const HEADER: &str = "authorization";
 /// Hexadecimal digits of a generated token: 256 bits.
 const DIGITS: usize = 64;
 /// A shorter token could be guessed.
@@ -67,7 +67,7 @@ impl Token {
     }
 
     /// The token as a call carries it.
-    pub(super) fn header(&self) -> Result<MetadataValue<Ascii>> {
+    pub(crate) fn header(&self) -> Result<MetadataValue<Ascii>> {
         let mut value = MetadataValue::try_from(format!("Bearer {}", self.0))
             .map_err(|_| Error::input("the token cannot be sent as a header"))?;
         value.set_sensitive(true);
@@ -76,7 +76,7 @@ impl Token {
 
     /// Whether a call carries this token. The time of the comparison does not depend on the token's
     /// bytes, so a caller cannot guess them one by one.
-    pub(super) fn is_carried_by(&self, metadata: &MetadataMap) -> bool {
+    pub(crate) fn is_carried_by(&self, metadata: &MetadataMap) -> bool {
         let Some(value) = metadata.get(HEADER) else { return false };
         let Some((scheme, given)) = value.as_bytes().split_at_checked("Bearer ".len()) else {
             return false;
