@@ -6,6 +6,11 @@
 //! Does not own: tokens (`token`), or when an endpoint ends.
 //!
 //! A connection is a *stranger* until the first call with the token has come over it.
+//!
+//! The limits of tonic and tower do not suffice. Their timeouts and concurrency limits count calls,
+//! and a stranger makes none; `max_connection_age` would end the reads of authenticated connections
+//! too; and no setting bounds the number of connections, or ends a connection whose call goes on
+//! after the endpoint has ended.
 
 use std::collections::VecDeque;
 use std::io;
@@ -142,7 +147,8 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             Ok((connection, _)) if connection.set_nodelay(true).is_ok() => return connection,
             Ok(_) => continue,
             Err(error) if is_of_caller(&error) => continue,
-            // The process has no handle left, for example. A retry without a pause would spin.
+            // The process has no handle left, for example. A retry without a pause, as in tonic's
+            // own loop, would spin.
             Err(error) if !is_failing => {
                 tracing::warn!(%error, "the endpoint cannot accept a connection, and retries");
                 is_failing = true;
