@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TREE = Path(__file__).parents[1]
-OWN = {"lancemem", "lancemem-core", "lancemem-testkit", "lancemem-sim"}
+OWN = {"lancemem", "lancemem-core", "lancemem-face", "lancemem-testkit", "lancemem-sim"}
 # The fuzz targets need this crate's codecs for the core's decoder.
 UNSEEN = {("fuzz", "arrow-ipc")}
 # Both compile files of the core.
