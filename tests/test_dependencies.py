@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TREE = Path(__file__).parents[1]
-OWN = {"lancemem", "lancemem-core", "lancemem-flight", "lancemem-testkit", "lancemem-sim"}
+OWN = {
+    "lancemem",
+    "lancemem-core",
+    "lancemem-face",
+    "lancemem-flight",
+    "lancemem-testkit",
+    "lancemem-sim",
+}
 # The fuzz targets need this crate's codecs for the core's decoder.
 UNSEEN = {("fuzz", "arrow-ipc")}
 # Both compile files of the core.

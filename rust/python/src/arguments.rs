@@ -5,13 +5,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use lancemem::{Consistency, FoundRows, LiveJob};
+use lancemem::{Consistency, LiveJob};
+use lancemem_face::options::{MissingKeys, consistency};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyString};
 
-use crate::errors::InvalidInputError;
+use crate::errors::{InvalidInputError, of_face};
 use crate::finalization::outlive_interpreter;
 use crate::job::Job;
 use crate::serve::RemoteJob;
@@ -131,7 +131,7 @@ pub fn level(
     name: &str,
     jobs: Option<Vec<RunningJob>>,
 ) -> PyResult<(Consistency, Vec<Arc<dyn LiveJob>>)> {
-    let consistency = parse_consistency(name)?;
+    let consistency = consistency(name).map_err(of_face)?;
     let jobs = jobs.unwrap_or_default();
     if consistency != Consistency::Live && !jobs.is_empty() {
         return Err(InvalidInputError::new_err(format!(
@@ -148,45 +148,9 @@ pub fn level(
     Ok((consistency, jobs.collect::<PyResult<_>>()?))
 }
 
-fn parse_consistency(name: &str) -> PyResult<Consistency> {
-    match name {
-        "flushed" => Ok(Consistency::Flushed),
-        "durable" => Ok(Consistency::Durable),
-        "live" => Ok(Consistency::Live),
-        other => Err(InvalidInputError::new_err(format!(
-            "consistency must be 'flushed', 'durable' or 'live', got '{other}'"
-        ))),
-    }
-}
-
 /// The treatment of a lookup's keys that have no row.
-#[derive(Clone, Copy, Debug)]
-pub enum MissingKeys {
-    Drop,
-    Null,
-    Raise,
-}
-
-impl MissingKeys {
-    pub fn parse(name: &str) -> PyResult<Self> {
-        match name {
-            "drop" => Ok(Self::Drop),
-            "null" => Ok(Self::Null),
-            "raise" => Ok(Self::Raise),
-            other => Err(InvalidInputError::new_err(format!(
-                "missing must be 'drop', 'null' or 'raise', got '{other}'"
-            ))),
-        }
-    }
-
-    /// The rows of a lookup.
-    pub fn rows(self, found: FoundRows) -> lancemem::Result<Vec<RecordBatch>> {
-        match self {
-            Self::Drop => Ok(found.rows),
-            Self::Null => found.with_null_rows(),
-            Self::Raise => found.require_all(),
-        }
-    }
+pub fn missing_keys(name: &str) -> PyResult<MissingKeys> {
+    MissingKeys::parse(name).map_err(of_face)
 }
 
 /// A shard by its ordinal or its id.

@@ -11,6 +11,7 @@
 #![expect(unsafe_code, reason = "classes of two bases for PyO3; the safety model is above")]
 
 use lancemem::{Error, ErrorKind, scrub};
+use lancemem_face::Error as FaceError;
 use pyo3::exceptions::{
     PyException, PyFileExistsError, PyFileNotFoundError, PyOSError, PyValueError,
 };
@@ -158,12 +159,25 @@ pub fn of_table(py: Python<'_>, error: PyErr, uri: &str) -> PyErr {
     error
 }
 
+/// The exception of a failure around a call of the engine.
+pub fn of_face(error: FaceError) -> PyErr {
+    match error {
+        FaceError::Engine(error) => to_py(&error),
+        FaceError::System(error) => error.into(),
+        FaceError::InvalidInput(_) | FaceError::NotArrow(_) => {
+            InvalidInputError::new_err(error.to_string())
+        }
+        FaceError::FewThreads(_) => RetryableError::new_err(error.to_string()),
+        FaceError::SmallStack(_) => {
+            RetryableError::new_err(format!("{error}, or threading.stack_size"))
+        }
+        FaceError::Forked { .. } => ForkedHandleError::new_err(error.to_string()),
+    }
+}
+
 /// The exception of data that is not valid Arrow data.
 pub fn not_arrow(error: &impl ToString) -> PyErr {
-    InvalidInputError::new_err(format!(
-        "the data could not be read as Arrow: {}",
-        error.to_string()
-    ))
+    of_face(FaceError::not_arrow(error))
 }
 
 /// The exception of a stream whose producer failed.

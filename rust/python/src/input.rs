@@ -1,7 +1,7 @@
 //! Imports Arrow data from Python, with one copy into memory that Rust owns.
 //!
 //! Owns: the import through `__arrow_c_stream__`, `__arrow_c_array__` and `__arrow_c_schema__`.
-//! Does not own: the meaning of the rows.
+//! Does not own: the copy (`lancemem_face::array_copy`), or the meaning of the rows.
 //!
 //! Safety model: the `PyCapsule` protocol passes C structs of the Arrow C data interface. A capsule
 //! is checked by name before its pointer is used. `from_raw` moves the struct out and leaves a
@@ -9,32 +9,26 @@
 //! structs: valid buffers until release. A stream is pulled without the GIL, as the interface
 //! allows: its producer may wait for other threads that need the GIL. Pulled arrays are copied and
 //! dropped with the GIL, on this thread.
-//!
-//! Buffers are realigned first: PySpark exports decimals at 8-byte addresses, and arrow 58 panics
-//! on them.
 
 #![expect(unsafe_code, reason = "the Arrow C data interface; the safety model is above")]
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array, new_empty_array};
-use arrow_buffer::Buffer;
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_data::ArrayData;
-use arrow_data::transform::MutableArrayData;
-use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
-use arrow_select::concat::concat;
+use arrow_schema::{DataType, Schema, SchemaRef};
 use lancemem::{MAX_PUT_BYTES, TypeName};
+use lancemem_face::array_copy::{concat_arrays, concat_batches, copy_array, copy_batch};
+use lancemem_face::array_size::{check_put_bytes, shown_bytes};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyTuple};
 
-use crate::errors::{InvalidInputError, broken_stream, not_arrow};
+use crate::errors::{InvalidInputError, broken_stream, not_arrow, of_face};
 use crate::finalization::{detached, outlive_interpreter};
-use crate::input_size::shown_bytes;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -89,7 +83,7 @@ fn export_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<Export> {
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_array__"))? {
         let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
         let (data, schema) = exported_array(&pair)?;
-        refuse_too_much(shown_bytes(&data), most)?;
+        check_put_bytes(shown_bytes(&data), most).map_err(of_face)?;
         return owned(&data, schema.as_ref());
     }
     if let Some(export) = data.getattr_opt(intern!(py, "__arrow_c_stream__"))? {
@@ -145,7 +139,7 @@ pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     };
     let pair: Bound<'_, PyTuple> = export.call0()?.cast_into()?;
     let (data, _) = exported_array(&pair)?;
-    owned_column(&data, 0, data.len()).map(make_array).map_err(|error| not_arrow(&error))
+    copy_array(&data).map_err(of_face)
 }
 
 /// The schema of an object that exports one.
@@ -210,52 +204,17 @@ fn pull(py: Python<'_>, stream: &mut FFI_ArrowArrayStream, most: usize) -> PyRes
         let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
         let data = data.map_err(|error| not_arrow(&error))?;
         bytes += shown_bytes(&data);
-        refuse_too_much(bytes, most)?;
+        check_put_bytes(bytes, most).map_err(of_face)?;
         match owned(&data, schema.as_ref())? {
             Export::Rows(rows) => batches.push(rows),
             Export::Values(array) => values.push(array),
         }
     }
     match &schema {
-        Some(schema) => joined(schema, batches).map(Export::Rows),
-        None => one_array(&values, &data_type).map(Export::Values),
+        Some(schema) => concat_batches(schema, batches).map(Export::Rows),
+        None => concat_arrays(&values, &data_type).map(Export::Values),
     }
-}
-
-fn refuse_too_much(bytes: usize, most: usize) -> PyResult<()> {
-    if bytes <= most {
-        return Ok(());
-    }
-    Err(InvalidInputError::new_err(format!(
-        "a put is limited to {most} bytes, because all of its rows are one entry of the log, and this \
-         put has more: put the rows in several batches"
-    )))
-}
-
-/// Concatenates `batches`, one column at a time, so that at most one column is in memory twice.
-fn joined(schema: &SchemaRef, mut batches: Vec<RecordBatch>) -> PyResult<RecordBatch> {
-    if batches.len() == 1 {
-        return Ok(batches.swap_remove(0));
-    }
-    let rows = batches.iter().map(RecordBatch::num_rows).sum();
-    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::new(); schema.fields().len()];
-    for batch in batches {
-        columns.iter_mut().zip(batch.columns()).for_each(|(parts, part)| parts.push(part.clone()));
-    }
-    let columns = columns.into_iter().zip(schema.fields());
-    let columns = columns.map(|(parts, field)| one_array(&parts, field.data_type()));
-    let columns = columns.collect::<PyResult<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
-        .map_err(|error| not_arrow(&error))
-}
-
-fn one_array(arrays: &[ArrayRef], data_type: &DataType) -> PyResult<ArrayRef> {
-    if arrays.is_empty() {
-        return Ok(new_empty_array(data_type));
-    }
-    let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-    concat(&arrays).map_err(|error| not_arrow(&error))
+    .map_err(of_face)
 }
 
 fn stream_schema(stream: &mut FFI_ArrowArrayStream) -> PyResult<FFI_ArrowSchema> {
@@ -292,11 +251,11 @@ fn last_error(stream: &mut FFI_ArrowArrayStream) -> String {
 
 /// A copy of an array in memory that Rust owns: a batch if it has a `schema`.
 fn owned(data: &ArrayData, schema: Option<&SchemaRef>) -> PyResult<Export> {
-    if let Some(schema) = schema {
-        return owned_batch(data, schema).map(Export::Rows);
+    match schema {
+        Some(schema) => copy_batch(data, schema).map(Export::Rows),
+        None => copy_array(data).map(Export::Values),
     }
-    let values = owned_column(data, 0, data.len()).map_err(|error| not_arrow(&error))?;
-    Ok(Export::Values(make_array(values)))
+    .map_err(of_face)
 }
 
 /// The schema of `exported`: the fields of its type, and its metadata.
@@ -330,83 +289,6 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<Sche
     Ok((data.map_err(|error| not_arrow(&error))?, schema))
 }
 
-/// A copy of the batch in aligned memory that Rust owns.
-fn owned_batch(data: &ArrayData, schema: &SchemaRef) -> PyResult<RecordBatch> {
-    let rows = data.len();
-    if data.nulls().is_some() {
-        return Err(not_arrow(&"the data has rows that are null as a whole; leave those rows out"));
-    }
-    let copied = data.child_data().iter().zip(schema.fields()).map(|(column, field)| {
-        let column = owned_column(column, data.offset(), rows);
-        let named = |error: ArrowError| not_arrow(&format!("column '{}': {error}", field.name()));
-        column.map(make_array).map_err(named)
-    });
-    let columns = copied.collect::<PyResult<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
-        .map_err(|error| not_arrow(&error))
-}
-
-/// A copy of `rows` rows of a column, from the row `from` on, in aligned memory that Rust owns. Its
-/// values are validated.
-fn owned_column(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
-    let is_nested = !data.child_data().is_empty();
-    let is_whole = is_nested || (from == 0 && rows == data.len());
-    let part = if is_whole { Cow::Borrowed(data) } else { Cow::Owned(data.slice(from, rows)) };
-    if let Some(copy) = copied_whole(&part) {
-        check_values(&copy)?;
-        return Ok(copy);
-    }
-    let mut data = part.into_owned();
-    data.align_buffers();
-    if is_nested {
-        data = with_own_parts(&data, from, rows)?;
-    }
-    // Nested: the children may have nulls although the copied rows have none.
-    let mut copy = MutableArrayData::new(vec![&data], is_nested, data.len());
-    copy.extend(0, 0, data.len());
-    let copy = copy.freeze();
-    check_values(&copy)?;
-    Ok(copy)
-}
-
-/// `rows` rows of an array, from the row `from` on. Offsets of structs and of fixed-size lists are
-/// moved into their children: arrow 58 ignores the offset of a struct when it copies the children,
-/// and applies it twice when it slices one.
-fn with_own_parts(data: &ArrayData, from: usize, rows: usize) -> Result<ArrayData, ArrowError> {
-    if from + rows > data.len() {
-        let (has, needs) = (data.len(), from + rows);
-        return Err(ArrowError::CDataInterface(format!(
-            "a child array has {has} values, its parent needs {needs}"
-        )));
-    }
-    // The number of child values for each row, where it is fixed.
-    let width = match data.data_type() {
-        DataType::Struct(_) => Some(1),
-        DataType::FixedSizeList(_, width) => usize::try_from(*width).ok(),
-        _ => None,
-    };
-    let offset = data.offset() + from;
-    let parts = data.child_data().iter().map(|part| match width {
-        Some(width) => with_own_parts(part, offset * width, rows * width),
-        None => with_own_parts(part, 0, part.len()),
-    });
-    let parts = parts.collect::<Result<Vec<_>, _>>()?;
-    let nulls = data.nulls().map(|nulls| nulls.slice(from, rows));
-    let offset = if width.is_some() { 0 } else { offset };
-    let own = data.clone().into_builder().len(rows).offset(offset).nulls(nulls).child_data(parts);
-    // SAFETY: the buffers are the same, and the range of each child is inside of the child. Values
-    // are validated in the copy: a validation here would include values outside of these rows.
-    Ok(unsafe { own.build_unchecked() })
-}
-
-/// Refuses text that is not UTF-8, and indices and offsets that are out of bounds: in the WAL they
-/// would make the shard unreadable.
-fn check_values(data: &ArrayData) -> Result<(), ArrowError> {
-    data.validate_values()?;
-    data.child_data().iter().try_for_each(check_values)
-}
-
 /// Refuses an array whose children do not match its schema; arrow 58 panics on it.
 fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     let parts: Vec<&DataType> = match data_type {
@@ -427,44 +309,4 @@ fn check_shape(array: &FFI_ArrowArray, data_type: &DataType) -> PyResult<()> {
     }
     let mut parts = parts.into_iter().enumerate();
     parts.try_for_each(|(index, part)| check_shape(array.child(index), part))
-}
-
-/// The fast path: copies a column of numbers or of text, without an offset, buffer by buffer.
-/// `None` for every other column.
-fn copied_whole(data: &ArrayData) -> Option<ArrayData> {
-    if data.offset() != 0 || !data.child_data().is_empty() || data.is_empty() {
-        return None;
-    }
-    let rows = data.len();
-    let buffers = data.buffers();
-    let part = |index: usize, bytes: usize| Some(aligned(buffers.get(index)?.get(..bytes)?));
-    let copies = match data.data_type() {
-        DataType::Boolean => vec![part(0, rows.div_ceil(8))?],
-        DataType::Utf8 | DataType::Binary => {
-            let offsets = part(0, (rows + 1) * size_of::<i32>())?;
-            let end = offsets.typed_data::<i32>().last()?.to_owned();
-            vec![offsets, part(1, usize::try_from(end).ok()?)?]
-        }
-        DataType::LargeUtf8 | DataType::LargeBinary => {
-            let offsets = part(0, (rows + 1) * size_of::<i64>())?;
-            let end = offsets.typed_data::<i64>().last()?.to_owned();
-            vec![offsets, part(1, usize::try_from(end).ok()?)?]
-        }
-        other => vec![part(0, rows * other.primitive_width()?)?],
-    };
-    let validity = match data.nulls() {
-        None => None,
-        Some(nulls) if nulls.offset() == 0 => {
-            Some(aligned(nulls.validity().get(..rows.div_ceil(8))?))
-        }
-        Some(_) => return None,
-    };
-    let copy = ArrayData::builder(data.data_type().clone()).len(rows).buffers(copies);
-    // SAFETY: type, length and bytes are those of an array that the producer promised is valid.
-    Some(unsafe { copy.null_bit_buffer(validity).build_unchecked() })
-}
-
-/// A copy in memory that is aligned for every Arrow type.
-fn aligned(bytes: &[u8]) -> Buffer {
-    Buffer::from(bytes)
 }

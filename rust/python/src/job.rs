@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use lancemem::WriteOptions;
+use lancemem_face::prometheus;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -16,7 +17,6 @@ use crate::docs::docstring;
 use crate::durations::Millis;
 use crate::input;
 use crate::keys;
-use crate::metrics::prometheus;
 use crate::runtime::{Here, run_on};
 use crate::serve::{self, Endpoint};
 use crate::values::{Acknowledged, JobStats};
@@ -170,7 +170,8 @@ impl Job {
 
     #[doc = docstring!("Job.prometheus")]
     fn prometheus(&self) -> PyResult<String> {
-        Ok(prometheus(&self.stats()?))
+        let job = self.inner()?;
+        Ok(prometheus(&job.stats(), &job.maintenance_stats()))
     }
 
     #[doc = docstring!("Job.stats")]

@@ -1,8 +1,10 @@
 //! The Python module `lancemem._lancemem`: translation and nothing else.
 //!
-//! Owns: Arrow in and out, the runtime of this process, and exceptions.
+//! Owns: classes, argument types, capsules of Arrow, exceptions, and the allocator.
 //! Does not own: decisions. Every call extracts its arguments, releases the GIL, calls one function
-//! of the crate `lancemem` or `lancemem-flight` and converts the result.
+//! of the crate `lancemem` or `lancemem-flight` and converts the result. What a binding of another
+//! language would need too is in `lancemem-face`: the runtime of this process, the wait for a call,
+//! copies of data.
 
 #![expect(
     clippy::doc_markdown,
@@ -22,12 +24,10 @@ mod errors;
 mod filter;
 mod finalization;
 mod input;
-mod input_size;
 mod job;
 mod keys;
 mod logging;
 mod maintain;
-mod metrics;
 mod output;
 mod provider;
 mod repair;
@@ -35,7 +35,6 @@ mod runtime;
 mod scan;
 mod serve;
 mod snapshot;
-mod stack;
 mod table;
 mod values;
 
@@ -44,7 +43,7 @@ use pyo3::prelude::*;
 /// Registers classes, functions and exceptions.
 #[pymodule(gil_used = false)]
 fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    logging::start();
+    lancemem_face::log_lines::collect();
     allocator::share_large_buffers();
     finalization::watch_interpreter(module)?;
     errors::register(module)?;

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use lancemem::{
     CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustSsTable,
-    CompactionMode, CompactionResult as RustResult, CompactionSettings,
+    CompactionResult as RustResult, CompactionSettings,
     DeletionVectorResult as RustDeletionVectors, RecordIndexReport as RustReport,
 };
+use lancemem_face::options::compaction_mode;
 use pyo3::prelude::*;
 
 use crate::arguments::{Given, ShardName};
-use crate::errors::InvalidInputError;
+use crate::errors::{InvalidInputError, of_face};
 use crate::repair::existing_shard;
 use crate::runtime::run_on;
 use crate::values::{
@@ -121,16 +122,7 @@ pub fn settings(
             rate => rate,
         },
     };
-    let mode = match mode {
-        "auto" => CompactionMode::Auto,
-        "link" => CompactionMode::Link,
-        "rewrite" => CompactionMode::Rewrite,
-        other => {
-            return Err(InvalidInputError::new_err(format!(
-                "mode must be 'auto', 'link' or 'rewrite', got '{other}'"
-            )));
-        }
-    };
+    let mode = compaction_mode(mode).map_err(of_face)?;
     let usual = CompactionSettings::default();
     let max_dead_share = max_dead_share.unwrap_or(usual.max_dead_share);
     if !(0.0..=1.0).contains(&max_dead_share) {

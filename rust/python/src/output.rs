@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lancemem::Error;
+use lancemem_face::{panicked, with_room};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use pyo3_arrow::ffi::{
@@ -20,8 +21,7 @@ use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
 use crate::finalization::outlive_interpreter;
-use crate::runtime::{Here, panicked};
-use crate::stack::with_room;
+use crate::runtime::Here;
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 

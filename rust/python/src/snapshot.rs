@@ -9,7 +9,7 @@ use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::arguments::{ColumnNames, Given, MissingKeys};
+use crate::arguments::{ColumnNames, Given, missing_keys};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
@@ -112,7 +112,7 @@ impl Snapshot {
         missing: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (table, snapshot) = self.inner()?;
-        let missing = MissingKeys::parse(missing)?;
+        let missing = missing_keys(missing)?;
         let keys = keys::batch(keys, table.primary_key())?;
         let columns = ColumnNames::of(columns);
         let rows = run_on(py, table.uri(), async move {

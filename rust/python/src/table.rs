@@ -17,7 +17,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ColumnNames, FilePath, Given, KeyNames, MissingKeys, RunningJob, ShardName, level,
+    ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::WriterConfig;
@@ -406,7 +406,7 @@ impl Table {
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let table = self.inner()?;
-        let missing = MissingKeys::parse(missing)?;
+        let missing = missing_keys(missing)?;
         let (consistency, jobs) = level(consistency, jobs)?;
         let keys = keys::batch(keys, table.primary_key())?;
         let columns = ColumnNames::of(columns);

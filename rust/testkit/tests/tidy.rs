@@ -34,6 +34,7 @@ const fn layer(
 const CORE: &str = "rust/core/src";
 const ENGINE: &str = "rust/engine/src";
 const FLIGHT: &str = "rust/flight/src";
+const FACE: &str = "rust/face/src";
 /// Its folders are the wings of `Table`, layers of their own inside the layer `table`.
 const TABLE: &str = "rust/engine/src/table";
 
@@ -43,6 +44,8 @@ const PURE: &[&str] = &["tokio", "object_store", "parking_lot", "std::fs", "Mute
 const BYTES: &[&str] = &["tokio", "object_store", "std::fs", "SystemTime", "Instant"];
 /// Only `store` knows where bytes live.
 const NO_STORE: &[&str] = &["object_store"];
+/// A binding brings its own language.
+const NO_LANGUAGE: &[&str] = &["pyo3", "ShardWriter"];
 /// A reader never takes the pen.
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
@@ -125,6 +128,18 @@ const LAYERS: &[Layer] = &[
     layer(FLIGHT, "endpoint", BELOW_ENDPOINT, NO_WRITER),
     // The reader's end knows nothing of the endpoint.
     layer(FLIGHT, "remote", &["wire", "token", "address", "tls"], NO_WRITER),
+    layer(FACE, "error", &[], NO_LANGUAGE),
+    layer(FACE, "stack", &[], NO_LANGUAGE),
+    layer(FACE, "panics", &[], NO_LANGUAGE),
+    layer(FACE, "random", &["error"], NO_LANGUAGE),
+    layer(FACE, "fork_guard", &["error"], NO_LANGUAGE),
+    layer(FACE, "runtime", &["error", "random", "stack"], NO_LANGUAGE),
+    layer(FACE, "call", &["error", "panics", "runtime", "stack"], NO_LANGUAGE),
+    layer(FACE, "log_lines", &[], NO_LANGUAGE),
+    layer(FACE, "array_size", &["error"], NO_LANGUAGE),
+    layer(FACE, "array_copy", &["error"], NO_LANGUAGE),
+    layer(FACE, "options", &["error"], NO_LANGUAGE),
+    layer(FACE, "prometheus", &[], NO_LANGUAGE),
 ];
 
 /// Not in any Rust file of ours: work that is not done, or a look that was not taken back.
@@ -575,7 +590,7 @@ fn tracked_text_files() -> Vec<Source> {
 /// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
-    let source = [CORE, ENGINE, FLIGHT].into_iter().find(|source| path.starts_with(source))?;
+    let source = [CORE, ENGINE, FLIGHT, FACE].into_iter().find(|source| path.starts_with(source))?;
     let module = inside(path, source)?.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
 }
