@@ -131,8 +131,8 @@ create_exception!(
 pub fn to_py(error: &Error) -> PyErr {
     let text = scrub(&error.to_string()).into_owned();
     match error {
-        Error::NoTable(_) => return TableNotFoundError::new_err(text),
-        Error::TableExists(_) => return TableExistsError::new_err(text),
+        Error::NoTable { .. } => return TableNotFoundError::new_err(text),
+        Error::TableExists { .. } => return TableExistsError::new_err(text),
         _ => {}
     }
     match error.kind() {
