@@ -217,7 +217,7 @@ fn cause_below<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
 /// as its own.
 fn is_own(cause: &(dyn StdError + 'static)) -> bool {
     if let Some(error) = cause.downcast_ref::<std::io::Error>() {
-        return error.get_ref().is_some_and(|inner| inner.is::<Error>());
+        return matches!(error.get_ref(), Some(inner) if inner.is::<Error>());
     }
     match cause.downcast_ref() {
         Some(lance_core::Error::External { source }) => source.is::<Error>(),
@@ -585,7 +585,10 @@ mod tests {
         let lance = lance_core::Error::from(refused_by_store());
         let error = Err::<(), _>(lance).context("scanning").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry);
-        assert!(error.source().is_some_and(|source| source.is::<lance_core::Error>()), "{error}");
+        assert!(
+            matches!(error.source(), Some(source) if source.is::<lance_core::Error>()),
+            "{error}"
+        );
         assert!(in_chain::<object_store::Error>(&error).is_some(), "{error}");
 
         let system = std::io::Error::from_raw_os_error(5);
@@ -602,12 +605,13 @@ mod tests {
         for error in [lance(), lance().context("running"), shared] {
             let text = error.to_string();
             let error = Err::<(), _>(error).in_base("scanning").unwrap_err();
-            let is_lance = error.source().is_some_and(|source| source.is::<lance_core::Error>());
+            let is_lance =
+                matches!(error.source(), Some(source) if source.is::<lance_core::Error>());
             assert!(is_lance, "{text}: {error}");
         }
         let store = DataFusionError::ObjectStore(Box::new(refused_by_store()));
         let error = from_datafusion("scanning", store);
-        assert!(error.source().is_some_and(|source| source.is::<object_store::Error>()));
+        assert!(matches!(error.source(), Some(source) if source.is::<object_store::Error>()));
         assert_eq!(error.kind(), ErrorKind::Retry);
         let planned = from_datafusion("planning", DataFusionError::Plan("no column".into()));
         assert!(planned.source().is_none());

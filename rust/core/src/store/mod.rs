@@ -467,6 +467,23 @@ mod tests {
     use super::*;
     use crate::types::ErrorKind;
 
+    #[test]
+    fn an_error_keeps_the_error_of_the_store_or_of_the_disk() {
+        let of_store = object_store::Error::Generic { store: "S3", source: "status 503".into() };
+        let error = failed("reading a".to_owned(), of_store);
+        assert!(
+            matches!(error.source(), Some(source) if source.is::<object_store::Error>()),
+            "{error}"
+        );
+        assert_eq!(error.to_string(), "reading a failed: Generic S3 error: status 503");
+        let error = of_disk("reading", "a", io::Error::from(io::ErrorKind::TimedOut));
+        assert!(matches!(error.source(), Some(source) if source.is::<io::Error>()), "{error}");
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Retry, "reading a failed: timed out")
+        );
+    }
+
     #[tokio::test]
     async fn the_second_creation_of_an_object_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -60,7 +60,7 @@ impl Deref for ErrorSource {
     type Target = dyn StdError + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        self.0.as_ref()
     }
 }
 
@@ -73,8 +73,9 @@ impl fmt::Debug for ErrorSource {
 
 /// Any failure of the engine.
 ///
-/// The text of an error is complete: it contains what the source's text adds. The
-/// [`source`](StdError::source) is for programs, which downcast it.
+/// The text of an error is complete: it contains what its sources add, without secrets. The
+/// [`source`](StdError::source) is for a program that downcasts it. A program that prints the texts
+/// of all sources repeats parts of the first.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -338,7 +339,7 @@ mod tests {
             assert!(error.source().is_none(), "{error}");
             let of_io = error.clone().with_source(refused()).clone();
             assert_eq!((of_io.kind(), of_io.to_string()), (error.kind(), error.to_string()));
-            assert!(of_io.source().is_some_and(|source| source.is::<io::Error>()), "{error}");
+            assert!(matches!(of_io.source(), Some(source) if source.is::<io::Error>()), "{error}");
             assert!(!format!("{of_io:?}").contains("AKIA0123"), "{of_io:?}");
         }
         let closed = Error::Closed { shard }.with_source(refused());
