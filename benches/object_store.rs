@@ -43,7 +43,7 @@ async fn measure(producers: usize) {
     let store = Store::new(store, "table".into());
     let shard_id = ShardId::from_u128(1);
     ManifestStore::new(store.clone(), shard_id, 2).initialize(1, BTreeMap::new()).await.unwrap();
-    let identity = ShardIdentity { shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(shard_id);
     let sink: Arc<MemorySink> = Arc::default();
     let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
     let config = WriterConfig { max_memtable_rows: 100_000_000, ..WriterConfig::default() };

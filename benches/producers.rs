@@ -68,7 +68,7 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
     let store = Store::open(folder.to_str().unwrap(), true).unwrap();
     let shard_id = ShardId::from_u128(1);
     ManifestStore::new(store.clone(), shard_id, 2).initialize(1, BTreeMap::new()).await.unwrap();
-    let identity = ShardIdentity { shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(shard_id);
     let sink: Arc<MemorySink> = Arc::default();
     let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
     // The sink in memory sorts its rows, so no MemTable is flushed.

@@ -88,7 +88,7 @@ impl Case {
             max_memtable_batches: 2 * ROWS_PER_RUN,
             ..WriterConfig::default()
         };
-        let identity = ShardIdentity { shard_id, routing: None, sharding: None };
+        let identity = ShardIdentity::new(shard_id);
         let sink: Arc<MemorySink> = Arc::default();
         let columns = Arc::new(FixedSchema(self.shape.row_schema()));
         let writer = ShardWriter::open(store, identity, columns, sink, config).await.unwrap();

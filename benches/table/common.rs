@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lancemem::table::CreateOptions;
-use lancemem::{Job, Sharding, Table, WriterConfig};
+use lancemem::{Job, Table, WriterConfig};
 
 /// A table of one shard with the key `id`.
 pub async fn created(uri: &str, schema: SchemaRef, config: WriterConfig) -> Arc<Table> {
-    let primary_key = vec!["id".to_owned()];
-    let options = CreateOptions { schema, primary_key, sharding: Sharding::Unsharded, config };
+    let options = CreateOptions::new(schema).with_primary_key(["id"]).with_config(config);
     Table::create(uri, &options).await.unwrap()
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
-use lancemem::{Consistency, Job, LiveJob, ScanOptions, Table, WriterConfig};
+use lancemem::{Condition, Consistency, Job, LiveJob, ScanOptions, Table, WriterConfig};
 
 use super::common::{created, job_of, median};
 
@@ -113,7 +113,7 @@ async fn plain(table: &Table, read: Read) -> f64 {
 async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<dyn LiveJob>]) -> f64 {
     let started = Instant::now();
     let columns = matches!(read, Read::Key).then(|| vec!["id".to_owned()]);
-    let options = ScanOptions { columns, consistency: Consistency::Live, ..ScanOptions::default() };
+    let options = ScanOptions::default().with_columns(columns).with_consistency(Consistency::Live);
     let scan = table.scan(options, job.to_vec());
     if matches!(read, Read::Count) {
         assert!(scan.count_rows().await.unwrap() > 0);
@@ -126,8 +126,7 @@ async fn ours(table: &Arc<Table>, read: Read, job: &[Arc<dyn LiveJob>]) -> f64 {
 
 /// Opens the SSTables and reads their keys, as an earlier read would.
 async fn warm(table: &Arc<Table>) {
-    let none = Some("id IS NULL".into());
-    let options = ScanOptions { filter: none, ..ScanOptions::default() };
+    let options = ScanOptions::default().with_filter(Condition::from("id IS NULL"));
     assert_eq!(table.scan(options, Vec::new()).count_rows().await.unwrap(), 0);
 }
 

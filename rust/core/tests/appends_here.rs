@@ -39,7 +39,7 @@ async fn on_disk(folder: &std::path::Path, fsync: bool) -> (Store, ShardId, Shar
     let shard_id = ShardId::from_u128(0xabcd);
     let manifests = ManifestStore::new(store.clone(), shard_id, 2);
     manifests.initialize(1, std::collections::BTreeMap::new()).await.unwrap();
-    let identity = ShardIdentity { shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(shard_id);
     let (sink, columns) = (Arc::new(MemorySink::default()), FixedSchema(SHAPE.row_schema()));
     let columns = Arc::new(columns);
     let writer = ShardWriter::open(store.clone(), identity, columns, sink, quick()).await;

@@ -66,7 +66,7 @@ impl Fixture {
     }
 
     pub async fn try_open(&self, config: WriterConfig) -> Result<ShardWriter> {
-        let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
+        let identity = ShardIdentity::new(self.shard_id);
         self.try_open_as(identity, config).await
     }
 

@@ -61,8 +61,8 @@ async fn an_open_for_a_bucket_that_the_sharding_lacks_does_not_fence_the_incumbe
         let writer = fixture.open().await;
         let column = fixture.shape.row_schema().key().names()[0].clone();
         for (column, own) in [(column.clone(), 4), (column, -1), ("other".to_owned(), 0)] {
-            let routing = Some((Sharding::Bucket { column, buckets: 4 }, own));
-            let identity = ShardIdentity { shard_id: fixture.shard_id, routing, sharding: None };
+            let routing = (Sharding::Bucket { column, buckets: 4 }, own);
+            let identity = ShardIdentity::new(fixture.shard_id).with_routing(routing);
             let error = fixture.try_open_as(identity, quick()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }

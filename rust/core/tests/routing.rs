@@ -28,11 +28,7 @@ async fn a_row_of_a_foreign_shard_is_refused_with_row_and_column() {
             numbers.iter().zip(&ordinals).filter(|(_, o)| **o == shard).map(|(n, _)| *n).collect()
         };
         let (own, foreign) = (of(2), of(3));
-        let identity = ShardIdentity {
-            shard_id: fixture.shard_id,
-            routing: Some((sharding(), 2)),
-            sharding: None,
-        };
+        let identity = ShardIdentity::new(fixture.shard_id).with_routing((sharding(), 2));
         let writer = fixture.try_open_as(identity, quick()).await.unwrap();
         let error = fixture.put(&writer, &[(own[0], 0), (own[1], 0), (foreign[0], 0)]).await;
         let error = error.unwrap_err();
@@ -59,11 +55,7 @@ async fn a_refused_row_anywhere_in_a_split_put_writes_none_of_its_pieces() {
         let wrong = lancemem_testkit::KeyShape::Utf8.rows(&[(1, 1)]);
         let error = writer.put(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        let identity = ShardIdentity {
-            shard_id: fixture.shard_id,
-            routing: Some((sharding(), 0)),
-            sharding: None,
-        };
+        let identity = ShardIdentity::new(fixture.shard_id).with_routing((sharding(), 0));
         let writer = fixture.try_open_as(identity, crate::fixture::tiny(2)).await.unwrap();
         let rows: Vec<(i64, i64)> = (0..40).map(|number| (number, 0)).collect();
         assert!(fixture.put(&writer, &rows).await.is_err());
@@ -76,8 +68,8 @@ async fn a_refused_row_anywhere_in_a_split_put_writes_none_of_its_pieces() {
 /// Bucket 2 of as many as `buckets`.
 fn of(fixture: &Fixture, buckets: u32) -> ShardIdentity {
     let sharding = Sharding::Bucket { column: "id".to_owned(), buckets };
-    let record = Some(sharding.record(Some(0)));
-    ShardIdentity { shard_id: fixture.shard_id, routing: Some((sharding, 2)), sharding: record }
+    let record = sharding.record(Some(0));
+    ShardIdentity::new(fixture.shard_id).with_routing((sharding, 2)).with_sharding(record)
 }
 
 /// A key of bucket 2 of 4.
@@ -188,7 +180,7 @@ async fn a_shard_of_a_sharding_is_not_claimed_for_a_table_without_one() {
     within(async {
         let fixture = Fixture::new().await;
         let writer = fixture.try_open_as(of(&fixture, 4), quick()).await.unwrap();
-        let manual = ShardIdentity { shard_id: fixture.shard_id, routing: None, sharding: None };
+        let manual = ShardIdentity::new(fixture.shard_id);
         let error = fixture.try_open_as(manual, quick()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("and the table's index has none"), "{error}");

@@ -27,7 +27,7 @@ fn patient_turn() -> ClaimTurn {
 }
 
 async fn open_in_turn(fixture: &Fixture, turn: &ClaimTurn) -> Result<ShardWriter> {
-    let identity = ShardIdentity { shard_id: fixture.shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(fixture.shard_id);
     let (columns, sink) = (fixture.columns.clone(), fixture.sink.clone());
     ShardWriter::open_in_turn(fixture.store(), identity, columns, sink, quick(), turn).await
 }

@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     let table = Table::open(&uri).await?;
 
     // Each scan of the table takes a snapshot of its own; batches come as they are pulled.
-    let options = ScanOptions { filter, ..ScanOptions::default() };
+    let options = ScanOptions::default().with_filter(filter);
     let (schema, mut batches) = table.scan(options.clone(), Vec::new()).batches().await?;
     println!("{} columns", schema.fields().len());
     let mut rows = 0;

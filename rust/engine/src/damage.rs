@@ -63,15 +63,15 @@ pub fn naming_damage_of<T: Send + 'static>(
 
 async fn named<T>(base: &Dataset, done: thread::Result<Result<T>>) -> Result<T> {
     match done {
-        Ok(Err(Error::Corrupt { what, kind, detail })) if what == BASE => {
+        Ok(Err(Error::Corrupt { what, kind, detail, source })) if what == BASE => {
             let found = damaged_file(base).await.filter(|found| !detail.contains(&found.file));
             let file =
                 found.map_or_else(String::new, |found| format!("; the file is {}", found.file));
-            Err(Error::Corrupt { what, kind, detail: detail + &file })
+            Err(Error::Corrupt { what, kind, detail: detail + &file, source })
         }
         // For example a panic in one of Lance's tasks.
-        Ok(Err(error @ Error::Internal(_))) => match damaged_file(base).await {
-            Some(found) => Err(found.into_error()),
+        Ok(Err(error @ Error::Internal { .. })) => match damaged_file(base).await {
+            Some(found) => Err(found.into_error().with_source(error)),
             None => Err(error),
         },
         Ok(done) => done,

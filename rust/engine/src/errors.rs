@@ -1,16 +1,17 @@
 //! Converts errors of Lance and DataFusion to errors of lancemem.
 //!
-//! Owns: the choice of the error kind, which decides what a caller does next, and the removal of
-//! build paths and secrets.
+//! Owns: the choice of the error kind, which decides what a caller does next, the removal of build
+//! paths and secrets from the text, and the chain: the converted error is the source of the new one.
 //! Does not own: the kinds; the core crate defines them.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::error::DataFusionError;
 use lancemem_core::Error;
 use lancemem_core::store::{NO_FILE, scrub};
+use lancemem_core::types::ErrorSource;
 use tokio::task::JoinError;
 
 use self::type_names::with_type_names;
@@ -29,19 +30,21 @@ pub trait Context<T> {
 
 impl<T> Context<T> for Result<T, lance_core::Error> {
     fn context(self, action: &str) -> Result<T, Error> {
-        self.map_err(|error| from_lance(action, &error))
+        self.map_err(|error| from_lance(action, error, lance_error))
     }
 }
 
 impl<T> Context<T> for Result<T, DataFusionError> {
     fn context(self, action: &str) -> Result<T, Error> {
-        self.map_err(|error| from_datafusion(action, &error))
+        self.map_err(|error| from_datafusion(action, error))
     }
 }
 
 impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
     fn context(self, action: &str) -> Result<T, Error> {
-        self.map_err(|error| Error::Internal(format!("{action}: {}", without_path(&error))))
+        self.map_err(|error| {
+            Error::internal(format!("{action}: {}", without_path(&error))).with_source(error)
+        })
     }
 }
 
@@ -54,20 +57,17 @@ pub trait SsTableErrors<T> {
 
 impl<T> SsTableErrors<T> for Result<T, lance_core::Error> {
     fn in_sstable(self, sstable: &str) -> Result<T, Error> {
-        self.map_err(|error| from_sstable(sstable, &error))
+        self.map_err(|error| from_lance(sstable, error, sstable_error))
     }
 }
 
 impl<T> SsTableErrors<T> for Result<T, DataFusionError> {
     fn in_sstable(self, sstable: &str) -> Result<T, Error> {
-        self.map_err(|error| match lance_of(&error) {
-            Some(lance) => from_sstable(sstable, lance),
-            None => from_datafusion(sstable, &error),
-        })
+        self.map_err(|error| from_plan(sstable, error, sstable_error))
     }
 }
 
-fn from_sstable(sstable: &str, error: &lance_core::Error) -> Error {
+fn sstable_error(sstable: &str, error: &lance_core::Error) -> Error {
     if is_overflow(error) {
         return too_wide(sstable);
     }
@@ -75,7 +75,7 @@ fn from_sstable(sstable: &str, error: &lance_core::Error) -> Error {
     let kind = damage_of_read(error).or_else(|| has_panicked(error).then_some(UNDECODABLE));
     match kind {
         Some(kind) => Error::corrupt(sstable, kind, without_path(error)),
-        None => from_lance(sstable, error),
+        None => lance_error(sstable, error),
     }
 }
 
@@ -89,13 +89,13 @@ pub trait BaseContext<T> {
 
 impl<T> BaseContext<T> for Result<T, lance_core::Error> {
     fn in_base(self, action: &str) -> Result<T, Error> {
-        self.map_err(|error| from_read(action, &error))
+        self.map_err(|error| from_lance(action, error, read_error))
     }
 }
 
 impl<T> BaseContext<T> for Result<T, DataFusionError> {
     fn in_base(self, action: &str) -> Result<T, Error> {
-        self.map_err(|error| from_scan(action, &error))
+        self.map_err(|error| from_scan(action, error))
     }
 }
 
@@ -113,18 +113,22 @@ fn too_wide(action: &str) -> Error {
     ))
 }
 
-fn from_read(action: &str, error: &lance_core::Error) -> Error {
+fn read_error(action: &str, error: &lance_core::Error) -> Error {
     match damage_of_read(error) {
         Some(kind) => of_base(action, kind, error),
-        None => from_lance(action, error),
+        None => lance_error(action, error),
     }
 }
 
 /// The error of opening a version of the base table, or of planning a read of it.
-pub fn from_base(action: &str, error: &lance_core::Error) -> Error {
+pub fn from_base(action: &str, error: lance_core::Error) -> Error {
+    from_lance(action, error, base_error)
+}
+
+fn base_error(action: &str, error: &lance_core::Error) -> Error {
     match damage_of(error) {
         Some(kind) => of_base(action, kind, error),
-        None => from_lance(action, error),
+        None => lance_error(action, error),
     }
 }
 
@@ -142,19 +146,8 @@ fn of_base(action: &str, kind: &'static str, error: &lance_core::Error) -> Error
 
 /// The error of a plan over a table. An error of Lance in it concerns the base table: readers of
 /// SSTables convert theirs to the engine's error first.
-pub fn from_scan(action: &str, error: &DataFusionError) -> Error {
-    match lance_of(error) {
-        Some(lance) => from_read(action, lance),
-        None => from_datafusion(action, error),
-    }
-}
-
-/// Lance's error where DataFusion only carried it.
-fn lance_of(error: &DataFusionError) -> Option<&lance_core::Error> {
-    match error.find_root() {
-        DataFusionError::External(source) => source.downcast_ref(),
-        _ => None,
-    }
+pub fn from_scan(action: &str, error: DataFusionError) -> Error {
+    from_plan(action, error, read_error)
 }
 
 /// The name of the base table in errors.
@@ -208,9 +201,29 @@ fn innermost(error: &lance_core::Error) -> &lance_core::Error {
     carried.map_or(error, innermost)
 }
 
-/// An error and its sources, outermost first.
-fn causes(error: &lance_core::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-    std::iter::successors(Some(error as &(dyn StdError + 'static)), |cause| (*cause).source())
+/// An error and its sources, outermost first. Ends with an error of lancemem: its kind is decided,
+/// and its sources decide nothing more.
+fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |cause| cause_below(*cause))
+}
+
+fn cause_below<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    if is_own(cause) { None } else { cause.source() }
+}
+
+/// Whether this is an error of lancemem, or one around it that returns the sources of what it wraps
+/// as its own.
+fn is_own(cause: &(dyn StdError + 'static)) -> bool {
+    if let Some(error) = cause.downcast_ref::<std::io::Error>() {
+        return matches!(error.get_ref(), Some(inner) if inner.is::<Error>());
+    }
+    match cause.downcast_ref() {
+        Some(lance_core::Error::External { source }) => source.is::<Error>(),
+        Some(lance_core::Error::Shared { source }) => is_own(&**source),
+        _ => cause.is::<Error>(),
+    }
 }
 
 /// Whether a task of lance ended in a panic.
@@ -273,11 +286,19 @@ fn is_refused(cause: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-fn from_lance(action: &str, error: &lance_core::Error) -> Error {
+/// The error that `convert` makes of an error of Lance, which becomes its source.
+fn from_lance(action: &str, error: lance_core::Error, convert: Conversion) -> Error {
+    convert(action, &error).with_source(error)
+}
+
+/// A choice of the error kind for an error of Lance, by what the failed action was.
+type Conversion = fn(&str, &lance_core::Error) -> Error;
+
+fn lance_error(action: &str, error: &lance_core::Error) -> Error {
     let text = without_path(error);
     match error {
         _ if text.contains(NO_THREAD) => Error::storage(action, FEW_THREADS),
-        panic if has_panicked(panic) => Error::Internal(format!("{action}: {text}")),
+        panic if has_panicked(panic) => Error::internal(format!("{action}: {text}")),
         wide if is_overflow(wide) => too_wide(action),
         lasting if has_no_file(lasting) => Error::corrupt(action, NO_FILE, text),
         lance_core::Error::InvalidInput { .. }
@@ -286,9 +307,9 @@ fn from_lance(action: &str, error: &lance_core::Error) -> Error {
         | lance_core::Error::SchemaMismatch { .. }
         | lance_core::Error::NotSupported { .. }
         | lance_core::Error::FieldNotFound { .. }
-        | lance_core::Error::Schema { .. } => Error::InvalidInput(format!("{action}: {text}")),
+        | lance_core::Error::Schema { .. } => Error::input(format!("{action}: {text}")),
         lance_core::Error::CorruptFile { .. } => Error::corrupt(action, UNDECODABLE, text),
-        lance_core::Error::Internal { .. } => Error::Internal(format!("{action}: {text}")),
+        lance_core::Error::Internal { .. } => Error::internal(format!("{action}: {text}")),
         _ => Error::storage(action, text),
     }
 }
@@ -319,36 +340,45 @@ fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
 
 /// The error of a table that cannot be opened. A table that is missing, or that may not be read, is
 /// no passing fault: a retry fails in the same way.
-pub fn from_open(action: &str, error: &lance_core::Error) -> Error {
+pub fn from_open(action: &str, error: lance_core::Error) -> Error {
+    from_lance(action, error, open_error)
+}
+
+fn open_error(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) {
         let told = without_path(error);
         let told = if told.contains(NO_BUCKET) { told } else { "there is no table".to_owned() };
-        return Error::NoTable(format!("{action}: {told}"));
+        return Error::no_table(format!("{action}: {told}"));
     }
-    match from_create(action, error) {
+    match create_error(action, error) {
         // The manifest is not readable, or truncated.
-        Error::Storage { .. } => from_base(action, error),
+        Error::Storage { .. } => base_error(action, error),
         known => known,
     }
 }
 
 /// The error of a table that cannot be created. Another process may have created it meanwhile. A
 /// location that does not exist, or that refuses writes, is no passing fault.
-pub fn from_create(action: &str, error: &lance_core::Error) -> Error {
+pub fn from_create(action: &str, error: lance_core::Error) -> Error {
+    from_lance(action, error, create_error)
+}
+
+fn create_error(action: &str, error: &lance_core::Error) -> Error {
     if let lance_core::Error::DatasetAlreadyExists { .. } = innermost(error) {
-        return Error::TableExists(format!("{action}: {}", without_path(error)));
+        return Error::table_exists(format!("{action}: {}", without_path(error)));
     }
     if causes(error).any(|cause| is_in_the_way(cause) || is_missing(cause)) {
-        return Error::InvalidInput(format!("{action}: {}", without_path(error)));
+        return Error::input(format!("{action}: {}", without_path(error)));
     }
-    from_lance(action, error)
+    lance_error(action, error)
 }
 
 /// The error of a look for the newest version of an open table. No version at all means that the
 /// table was deleted. A version that is listed and missing is damage. Other errors may pass, and a
 /// job retries after them.
-pub fn from_look(action: &str, error: &lance_core::Error) -> Error {
-    if is_absent(error) { from_open(action, error) } else { from_base(action, error) }
+pub fn from_look(action: &str, error: lance_core::Error) -> Error {
+    let convert = if is_absent(&error) { open_error } else { base_error };
+    from_lance(action, error, convert)
 }
 
 fn is_missing(cause: &(dyn StdError + 'static)) -> bool {
@@ -395,17 +425,65 @@ pub fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// The engine's own error where DataFusion only carried it.
-pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
-    let root = error.find_root();
-    if let DataFusionError::External(source) = root
-        && let Some(own) = source.downcast_ref::<Error>()
-    {
+/// The engine's own error where DataFusion only carried it, else an error made of DataFusion's.
+pub fn from_datafusion(action: &str, error: DataFusionError) -> Error {
+    from_plan(action, error, lance_error)
+}
+
+/// As [`from_datafusion`]; `convert` decides where DataFusion only carried an error of Lance.
+fn from_plan(action: &str, error: DataFusionError, convert: Conversion) -> Error {
+    let root = root_of(&error);
+    if let Some(own) = carried::<Error>(root) {
         return own.clone();
     }
-    if let Some(lance) = lance_of(error) {
-        return from_lance(action, lance);
+    let made = match carried(root) {
+        Some(lance) => convert(action, lance),
+        None => datafusion_error(action, root),
+    };
+    match source_of(error) {
+        Some(source) => made.with_source(source),
+        None => made,
     }
+}
+
+/// DataFusion's innermost error. `find_root` would look below the engine's own error too.
+fn root_of(error: &DataFusionError) -> &DataFusionError {
+    let of_datafusion =
+        causes(error).filter_map(|cause| match cause.downcast_ref::<Arc<DataFusionError>>() {
+            Some(shared) => Some(shared.as_ref()),
+            None => cause.downcast_ref(),
+        });
+    of_datafusion.last().unwrap_or(error)
+}
+
+/// The error of another library in an error of DataFusion.
+fn carried<E: StdError + 'static>(error: &DataFusionError) -> Option<&E> {
+    match error {
+        DataFusionError::External(source) => source.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// The error of another library, without the errors of DataFusion around it: a caller that asks
+/// DataFusion for the root of an error gets the engine's own error, and not one below it. `None`
+/// where the text of DataFusion is all there is.
+fn source_of(error: DataFusionError) -> Option<ErrorSource> {
+    match error {
+        DataFusionError::External(source) => Some(ErrorSource::from_box(source)),
+        DataFusionError::ArrowError(source, _) => Some((*source).into()),
+        DataFusionError::ObjectStore(source) => Some((*source).into()),
+        DataFusionError::IoError(source) => Some(source.into()),
+        DataFusionError::ExecutionJoin(source) => Some((*source).into()),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            source_of(*inner)
+        }
+        DataFusionError::Shared(inner) => Arc::try_unwrap(inner).ok().and_then(source_of),
+        DataFusionError::Collection(errors) => errors.into_iter().next().and_then(source_of),
+        _ => None,
+    }
+}
+
+fn datafusion_error(action: &str, root: &DataFusionError) -> Error {
     let text = without_path(root);
     let text = match root {
         DataFusionError::Plan(_) | DataFusionError::ArrowError(..) => with_type_names(&text),
@@ -418,11 +496,11 @@ pub fn from_datafusion(action: &str, error: &DataFusionError) -> Error {
         | DataFusionError::ArrowError(..)
         // A function that refuses its arguments. Errors of this engine and of Lance are `External`.
         | DataFusionError::Execution(_)
-        | DataFusionError::NotImplemented(_) => Error::InvalidInput(format!("{action}: {text}")),
+        | DataFusionError::NotImplemented(_) => Error::input(format!("{action}: {text}")),
         DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
             Error::storage(action, text)
         }
-        _ => Error::Internal(format!("{action}: {text}")),
+        _ => Error::internal(format!("{action}: {text}")),
     }
 }
 
@@ -437,6 +515,8 @@ pub fn without_path(error: &impl ToString) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind as ErrorKindOfIo;
+
     use lancemem_core::types::ErrorKind;
 
     use super::*;
@@ -464,7 +544,7 @@ mod tests {
         let source = Box::new(of_system());
         let of_store = object_store::Error::Generic { store: "any", source };
         for error in [lance_core::Error::from(of_system()), of_store.into()] {
-            for error in [from_lance("reading", &error), from_base("reading", &error)] {
+            for error in [lance_error("reading", &error), base_error("reading", &error)] {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
             }
         }
@@ -472,16 +552,94 @@ mod tests {
 
     #[test]
     fn a_table_that_another_process_made_first_exists() {
-        let error =
-            from_create("creating table t", &lance_core::Error::dataset_already_exists("t"));
-        assert!(matches!(error, Error::TableExists(_)), "{error}");
+        let error = from_create("creating table t", lance_core::Error::dataset_already_exists("t"));
+        assert!(matches!(error, Error::TableExists { .. }), "{error}");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 
     #[test]
     fn a_message_of_lance_loses_the_path_of_the_machine_that_built_it() {
         let error = lance_core::Error::invalid_input("no such column");
-        let text = from_lance("scanning", &error).to_string();
+        let text = lance_error("scanning", &error).to_string();
         assert_eq!(text, "scanning: Invalid user input: no such column");
+    }
+
+    /// The first error of type `E` in the chain of sources.
+    fn in_chain<E: StdError + 'static>(error: &Error) -> Option<&E> {
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            if let Some(found) = source.downcast_ref() {
+                return Some(found);
+            }
+            cause = source.source();
+        }
+        None
+    }
+
+    fn refused_by_store() -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: "key=AKIA0123".into() }
+    }
+
+    #[test]
+    fn an_error_of_lance_keeps_the_error_of_the_store_or_of_the_system_below_it() {
+        let lance = lance_core::Error::from(refused_by_store());
+        let error = Err::<(), _>(lance).context("scanning").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry);
+        assert!(
+            matches!(error.source(), Some(source) if source.is::<lance_core::Error>()),
+            "{error}"
+        );
+        assert!(in_chain::<object_store::Error>(&error).is_some(), "{error}");
+
+        let system = std::io::Error::from_raw_os_error(5);
+        let error = from_base("opening", lance_core::Error::from(system));
+        assert_eq!(error.kind(), ErrorKind::Retry);
+        let found = in_chain::<std::io::Error>(&error).and_then(std::io::Error::raw_os_error);
+        assert_eq!(found, Some(5), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_datafusion_keeps_the_error_that_it_carries() {
+        let lance = || DataFusionError::External(Box::new(lance_core::Error::internal("broken")));
+        let shared = DataFusionError::Shared(Arc::new(lance()));
+        for error in [lance(), lance().context("running"), shared] {
+            let text = error.to_string();
+            let error = Err::<(), _>(error).in_base("scanning").unwrap_err();
+            let is_lance =
+                matches!(error.source(), Some(source) if source.is::<lance_core::Error>());
+            assert!(is_lance, "{text}: {error}");
+        }
+        let store = DataFusionError::ObjectStore(Box::new(refused_by_store()));
+        let error = from_datafusion("scanning", store);
+        assert!(matches!(error.source(), Some(source) if source.is::<object_store::Error>()));
+        assert_eq!(error.kind(), ErrorKind::Retry);
+        let planned = from_datafusion("planning", DataFusionError::Plan("no column".into()));
+        assert!(planned.source().is_none());
+    }
+
+    #[test]
+    fn an_error_of_lancemem_comes_back_whole_from_datafusion() {
+        let lance = lance_core::Error::from(refused_by_store());
+        let own = Err::<(), _>(lance).in_sstable("an SSTable").unwrap_err();
+        let (text, kind) = (own.to_string(), own.kind());
+        let carried = external(own).context("running");
+        let root = carried.find_root();
+        assert!(matches!(root, DataFusionError::External(own) if own.is::<Error>()), "{root}");
+        let error = from_scan("scanning", carried);
+        assert_eq!((error.to_string(), error.kind()), (text, kind));
+        assert!(in_chain::<object_store::Error>(&error).is_some(), "{error}");
+    }
+
+    #[test]
+    fn sources_of_an_own_error_decide_nothing() {
+        let own = || {
+            let missing = std::io::Error::from(ErrorKindOfIo::NotFound);
+            Error::input("a name is taken").with_source(missing)
+        };
+        let by_system = lance_core::Error::from(std::io::Error::other(own()));
+        assert_eq!(damage_of(&by_system), Some(UNDECODABLE));
+        let by_lance = lance_core::Error::External { source: Box::new(own()) };
+        assert_eq!(damage_of(&by_lance), None);
+        assert!(!is_absent(&by_lance));
     }
 }

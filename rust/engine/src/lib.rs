@@ -43,8 +43,8 @@ pub use lancemem_core::shard::{
 };
 pub use lancemem_core::store::{scrub, waiting_here};
 pub use lancemem_core::types::{
-    Error, ErrorKind, Generation, KeyIndexKind, MAX_PUT_BYTES, PerProcess, Result, ShardId, Txn,
-    TypeName, WalPosition, WriterConfig, WriterEpoch,
+    Error, ErrorKind, ErrorSource, Generation, KeyIndexKind, MAX_PUT_BYTES, PerProcess, Result,
+    ShardId, Txn, TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
 pub use plan::{Condition, ReadPart};

@@ -17,6 +17,6 @@ pub const fn split_address(address: u64) -> (u32, u32) {
 /// An internal error for an id that no address can hold: Lance counts fragments in 32 bits.
 pub fn address_half(fragment: u64) -> Result<u32> {
     u32::try_from(fragment).map_err(|_| {
-        Error::Internal(format!("a fragment id is limited to 2^32 - 1, the table has {fragment}"))
+        Error::internal(format!("a fragment id is limited to 2^32 - 1, the table has {fragment}"))
     })
 }

@@ -14,7 +14,7 @@ pub fn panicked(panic: &(dyn Any + Send)) -> Error {
     if text.contains(NO_THREAD) {
         return Error::storage("starting a thread", FEW_THREADS);
     }
-    Error::Internal(format!("panic: {text}; if the call was reading a file, it may be damaged"))
+    Error::internal(format!("panic: {text}; if the call was reading a file, it may be damaged"))
 }
 
 #[cfg(test)]

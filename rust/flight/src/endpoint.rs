@@ -44,8 +44,29 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
 
+<<<<<<< HEAD:rust/flight/src/endpoint.rs
+=======
+/// A certificate and its private key, as paths of PEM files.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Tls {
+    /// The certificate, with its chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+impl Tls {
+    /// The certificate and the key in these files.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { certificate: certificate.into(), key: key.into() }
+    }
+}
+
+>>>>>>> options:rust/engine/src/serve/endpoint.rs
 /// How a job is served.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServeOptions {
     /// The address, `grpc://host:port`; port 0 takes a free port.
     pub address: String,
@@ -65,6 +86,38 @@ impl Default for ServeOptions {
     fn default() -> Self {
         let address = "grpc://127.0.0.1:0".to_owned();
         Self { address, token: None, tls: None, max_streams: 16, stall_timeout: STALL_TIMEOUT }
+    }
+}
+
+impl ServeOptions {
+    /// Sets [`Self::address`].
+    #[must_use]
+    pub fn with_address(self, address: impl Into<String>) -> Self {
+        Self { address: address.into(), ..self }
+    }
+
+    /// Sets [`Self::token`].
+    #[must_use]
+    pub fn with_token(self, token: impl Into<Option<Token>>) -> Self {
+        Self { token: token.into(), ..self }
+    }
+
+    /// Sets [`Self::tls`].
+    #[must_use]
+    pub fn with_tls(self, tls: impl Into<Option<Tls>>) -> Self {
+        Self { tls: tls.into(), ..self }
+    }
+
+    /// Sets [`Self::max_streams`].
+    #[must_use]
+    pub fn with_max_streams(self, max_streams: usize) -> Self {
+        Self { max_streams, ..self }
+    }
+
+    /// Sets [`Self::stall_timeout`].
+    #[must_use]
+    pub fn with_stall_timeout(self, stall_timeout: Duration) -> Self {
+        Self { stall_timeout, ..self }
     }
 }
 

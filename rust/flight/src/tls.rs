@@ -15,6 +15,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// A certificate and its private key, as paths of PEM files.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Tls {
     /// The certificate, with its chain.
     pub certificate: PathBuf,
@@ -23,6 +24,11 @@ pub struct Tls {
 }
 
 impl Tls {
+    /// The certificate and the key in these files.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { certificate: certificate.into(), key: key.into() }
+    }
+
     /// The settings of an endpoint with this certificate.
     pub(crate) async fn server_config(&self) -> Result<ServerTlsConfig> {
         choose_cryptography();

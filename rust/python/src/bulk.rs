@@ -173,7 +173,7 @@ impl Change {
             Self::Delete => Deletes::All,
             Self::Apply(mask) => Deletes::Mask(mask),
         };
-        WriteBatch { rows, deletes }
+        WriteBatch::new(rows, deletes)
     }
 }
 

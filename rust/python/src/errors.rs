@@ -128,12 +128,13 @@ create_exception!(
     "The object was opened before a fork of the process. Open it again in this process."
 );
 
-/// The exception of an error.
+/// The exception of an error. It has the error's text alone, which contains what the sources add:
+/// the text of a source may hold credentials and paths of the build machine.
 pub fn to_py(error: &Error) -> PyErr {
     let text = scrub(&error.to_string()).into_owned();
     match error {
-        Error::NoTable(_) => return TableNotFoundError::new_err(text),
-        Error::TableExists(_) => return TableExistsError::new_err(text),
+        Error::NoTable { .. } => return TableNotFoundError::new_err(text),
+        Error::TableExists { .. } => return TableExistsError::new_err(text),
         _ => {}
     }
     match error.kind() {

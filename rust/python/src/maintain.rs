@@ -40,7 +40,7 @@ pub fn collect_garbage(
 ) -> PyResult<CollectionResult> {
     let usual = CollectionSettings::default();
     let older_than = older_than.unwrap_or(usual.older_than);
-    let settings = CollectionSettings { dry_run, older_than, ..usual };
+    let settings = usual.with_dry_run(dry_run).with_older_than(older_than);
     run_on(py, table.uri(), table.collect_garbage(&settings)).map(collection)
 }
 
@@ -130,14 +130,12 @@ pub fn settings(
             "max_dead_share must be between 0 and 1, got {max_dead_share}"
         )));
     }
-    Ok(CompactionSettings {
-        mode,
-        dry_run,
-        update_indexes,
-        max_dead_share,
-        bytes_per_second,
-        ..usual
-    })
+    Ok(usual
+        .with_mode(mode)
+        .with_dry_run(dry_run)
+        .with_update_indexes(update_indexes)
+        .with_max_dead_share(max_dead_share)
+        .with_bytes_per_second(bytes_per_second))
 }
 
 fn result(result: RustResult) -> CompactionResult {

@@ -41,13 +41,13 @@ pub fn serve(
     (max_streams, stall_timeout): (usize, Option<Duration>),
 ) -> PyResult<Endpoint> {
     let usual = ServeOptions::default();
-    let options = ServeOptions {
-        address: address.to_owned(),
-        token: token.map(Token::new).transpose().map_err(|error| to_py(&error))?,
-        tls: tls.map(|(certificate, key)| Tls { certificate: certificate.0, key: key.0 }),
-        max_streams,
-        stall_timeout: stall_timeout.unwrap_or(usual.stall_timeout),
-    };
+    let stall_timeout = stall_timeout.unwrap_or(usual.stall_timeout);
+    let options = usual
+        .with_address(address)
+        .with_token(token.map(Token::new).transpose().map_err(|error| to_py(&error))?)
+        .with_tls(tls.map(|(certificate, key)| Tls::new(certificate.0, key.0)))
+        .with_max_streams(max_streams)
+        .with_stall_timeout(stall_timeout);
     let endpoint = run(py, async move { lancemem_flight::serve(&job, options).await })?;
     Ok(Endpoint { inner: Here::new(endpoint) })
 }

@@ -91,14 +91,12 @@ impl Snapshot {
         let filter = condition(filter, &self.snapshot.peek().schema)?;
         let part = part.map(|(index, of)| ReadPart::new(index, of)).transpose();
         let part = part.map_err(|error| to_py(&error))?;
-        let options = ScanOptions {
-            columns: ColumnNames::of(columns),
-            filter,
-            offset: offset.named("offset")?,
-            limit: limit.map(|limit| limit.named("limit")).transpose()?,
-            part,
-            ..ScanOptions::default()
-        };
+        let options = ScanOptions::default()
+            .with_columns(ColumnNames::of(columns))
+            .with_filter(filter)
+            .with_offset(offset.named("offset")?)
+            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_part(part);
         self.scan_with(options)
     }
 
@@ -125,7 +123,7 @@ impl Snapshot {
     #[pyo3(signature = (filter=None))]
     fn count_rows(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
         let filter = condition(filter, &self.snapshot.peek().schema)?;
-        self.scan_with(ScanOptions { filter, ..ScanOptions::default() })?.count(py)
+        self.scan_with(ScanOptions::default().with_filter(filter))?.count(py)
     }
 
     #[doc = docstring!("Snapshot.to_dataset")]

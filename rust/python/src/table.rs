@@ -91,12 +91,10 @@ fn create_table(
     config: Option<&WriterConfig>,
     storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
-    let options = CreateOptions {
-        schema: input::schema(schema)?,
-        primary_key: primary_key.map_or_else(Vec::new, KeyNames::into_vec),
-        sharding: sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()),
-        config: WriterConfig::over(config, lancemem::WriterConfig::default())?,
-    };
+    let options = CreateOptions::new(input::schema(schema)?)
+        .with_primary_key(primary_key.map_or_else(Vec::new, KeyNames::into_vec))
+        .with_sharding(sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()))
+        .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?);
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
     run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
@@ -324,14 +322,12 @@ impl Table {
             self.run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
-        let options = ScanOptions {
-            columns: ColumnNames::of(columns),
-            filter,
-            offset: offset.named("offset")?,
-            limit: limit.map(|limit| limit.named("limit")).transpose()?,
-            consistency,
-            ..ScanOptions::default()
-        };
+        let options = ScanOptions::default()
+            .with_columns(ColumnNames::of(columns))
+            .with_filter(filter)
+            .with_offset(offset.named("offset")?)
+            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_consistency(consistency);
         Ok(Scan::new(table.scan(options, jobs), table.uri()))
     }
 

@@ -122,7 +122,7 @@ async fn read(world: &Arc<World>) -> Result<()> {
     let manifests = ManifestStore::new(store.clone(), world.shard_id, 2);
     let mut tail = WalTail::new(store, world.shard_id, WalPosition(0));
     let first = Look::now(&tail, &manifests).await?;
-    let first = first.ok_or_else(|| Error::Internal("a shard without a manifest".into()))?;
+    let first = first.ok_or_else(|| Error::internal("a shard without a manifest"))?;
     let mut replay = Replay::new(world.shard_id, world.schema.clone());
     replay.catch_up(&mut tail, &manifests, first).await.map(drop)
 }
@@ -130,7 +130,7 @@ async fn read(world: &Arc<World>) -> Result<()> {
 /// An open names it too, and fences no writer.
 async fn open(world: &Arc<World>, how: &str) {
     let client = Client::new(world);
-    let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(world.shard_id);
     let (sink, config) = (world.sink(client.clone()), settings::writer_config(&world.chance));
     let opened =
         ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;

@@ -54,7 +54,7 @@ pub async fn open(world: Arc<World>) {
     let config = settings::writer_config(&world.chance);
     let (floor, started) = (world.oracle.lock().floor(), Instant::now());
     world.event("open", client.id, "");
-    let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(world.shard_id);
     let opening = ShardWriter::open(
         client.store(),
         identity,
@@ -112,7 +112,7 @@ pub async fn open(world: Arc<World>) {
 pub async fn open_doomed(world: Arc<World>) {
     let client = Client::new(&world);
     let config = settings::doomed_config(&world.chance);
-    let identity = ShardIdentity { shard_id: world.shard_id, routing: None, sharding: None };
+    let identity = ShardIdentity::new(world.shard_id);
     let sink = world.sink(client.clone());
     let opened =
         ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;

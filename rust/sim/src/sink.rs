@@ -55,7 +55,7 @@ impl SsTableSink for Sink {
             Ok(run) => world.runs.lock().insert(path.clone(), Arc::new(run)),
             Err(reason) => {
                 world.fail(reason);
-                return Err(Error::Internal("the life has failed".to_owned()));
+                return Err(Error::internal("the life has failed"));
             }
         };
         world.event("run written", self.client.id, &path);

@@ -48,7 +48,7 @@ impl Shard {
     }
 
     async fn open(&self) -> ShardWriter {
-        let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
+        let identity = ShardIdentity::new(self.shard_id);
         // A flush of an idle MemTable would ask for the manifest, and so would find out.
         let config = WriterConfig { idle_flush_interval: Duration::ZERO, ..Default::default() };
         let (store, sink) = (self.store.clone(), self.sink.clone());

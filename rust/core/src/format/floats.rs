@@ -42,8 +42,9 @@ pub(super) fn rounded(array: &ArrayRef, to: &Field, rounding: Rounding) -> Resul
         return Ok(array.clone());
     }
     let mut is_suspect = false;
-    let made = round(array, to.data_type(), rounding, &mut is_suspect)
-        .map_err(|error| Error::input(format!("column '{}': {error}", to.name())))?;
+    let made = round(array, to.data_type(), rounding, &mut is_suspect).map_err(|error| {
+        Error::input(format!("column '{}': {error}", to.name())).with_source(error)
+    })?;
     let is_beyond = |row: &usize| is_beyond(&array.slice(*row, 1), to.data_type(), rounding);
     if is_suspect && let Some(row) = (0..array.len()).find(is_beyond) {
         return Err(Error::input(format!(
@@ -75,7 +76,7 @@ pub fn round_floats(batch: &RecordBatch, schema: &Schema) -> Result<RecordBatch>
     let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(schema, columns, &options)
-        .map_err(|error| Error::input(error.to_string()))
+        .map_err(|error| Error::input(error.to_string()).with_source(error))
 }
 
 /// Whether a cast would round floats that `rounding` names.
@@ -299,8 +300,10 @@ pub(super) fn whole_numbers(array: &ArrayRef, to: &Field) -> Result<ArrayRef> {
             return Err(refused(row, "which a double may have rounded"));
         }
     }
-    let integers = cast_with_options(array, to.data_type(), &CastOptions::default())
-        .map_err(|error| Error::input(format!("column '{}': {error}", to.name())))?;
+    let integers =
+        cast_with_options(array, to.data_type(), &CastOptions::default()).map_err(|error| {
+            Error::input(format!("column '{}': {error}", to.name())).with_source(error)
+        })?;
     // The cast makes a null of what is out of range.
     let is_lost = |row: &usize| integers.is_null(*row) && array.is_valid(*row);
     match (0..array.len()).find(is_lost) {

@@ -37,7 +37,7 @@ pub fn key_values<'a>(
             rest = rest.and_then(|rest| column.take(rest));
         }
         if rest != Some(&[]) {
-            return Err(Error::Internal(DAMAGED.to_owned()));
+            return Err(Error::internal(DAMAGED));
         }
     }
     columns.into_iter().zip(types).map(|(column, data_type)| column.finish(data_type)).collect()
@@ -90,7 +90,7 @@ impl Values {
     }
 
     fn finish(self, data_type: &DataType) -> Result<ArrayRef> {
-        let refused = || Error::Internal(DAMAGED.to_owned());
+        let refused = || Error::internal(DAMAGED);
         match (self, data_type) {
             (Self::Numbers(numbers), data_type) => integers(numbers, data_type).ok_or_else(refused),
             (Self::Booleans(mut values), _) => Ok(Arc::new(BooleanArray::from(values.finish()))),
@@ -133,17 +133,21 @@ fn unsigned<T: ArrowPrimitiveType<Native: TryFrom<u64>>>(numbers: &[u64]) -> Opt
 
 fn text<O: OffsetSizeTrait>(bytes: Vec<u8>, places: &[usize]) -> Result<ArrayRef> {
     let made = GenericStringArray::<O>::try_new(offsets(places)?, bytes.into(), None);
-    Ok(Arc::new(made.map_err(|error| Error::Internal(format!("{DAMAGED}: {error}")))?))
+    Ok(Arc::new(
+        made.map_err(|error| Error::internal(format!("{DAMAGED}: {error}")).with_source(error))?,
+    ))
 }
 
 fn binary<O: OffsetSizeTrait>(bytes: Vec<u8>, places: &[usize]) -> Result<ArrayRef> {
     let made = GenericBinaryArray::<O>::try_new(offsets(places)?, bytes.into(), None);
-    Ok(Arc::new(made.map_err(|error| Error::Internal(format!("{DAMAGED}: {error}")))?))
+    Ok(Arc::new(
+        made.map_err(|error| Error::internal(format!("{DAMAGED}: {error}")).with_source(error))?,
+    ))
 }
 
 fn offsets<O: OffsetSizeTrait>(places: &[usize]) -> Result<OffsetBuffer<O>> {
     let offsets: Option<Vec<O>> = places.iter().map(|place| O::from_usize(*place)).collect();
-    let too_long = || Error::Internal("a batch of keys is limited to 2 GiB".to_owned());
+    let too_long = || Error::internal("a batch of keys is limited to 2 GiB");
     Ok(OffsetBuffer::new(ScalarBuffer::from(offsets.ok_or_else(too_long)?)))
 }
 
@@ -208,7 +212,7 @@ mod tests {
         longer.push(0);
         for bad in [&key[..9], &key[..12], &other, &longer, &[0], &[]] {
             let refused = key_values([bad].into_iter(), &types).unwrap_err();
-            assert!(matches!(refused, Error::Internal(_)), "{bad:?}");
+            assert!(matches!(refused, Error::Internal { .. }), "{bad:?}");
         }
         let not_text = [1, 0xc3, 0, 0];
         assert!(key_values([&not_text[..]].into_iter(), &types[1..]).is_err());

@@ -151,8 +151,10 @@ impl ShardManifest {
     /// Damage: a checksum mismatch, undecodable bytes, no shard id, a counter at its end, or an
     /// SSTable path that leaves the shard's folder.
     pub fn decode(bytes: &[u8], what: &str) -> Result<Self> {
-        let message = ShardManifestMessage::decode(checksummed::unseal(bytes, what)?)
-            .map_err(|error| Error::corrupt(what, "not a shard manifest", error))?;
+        let message =
+            ShardManifestMessage::decode(checksummed::unseal(bytes, what)?).map_err(|error| {
+                Error::corrupt(what, "not a shard manifest", &error).with_source(error)
+            })?;
         message.check_counters(what)?;
         let uuid = message.shard_id.map(|id| id.uuid).unwrap_or_default();
         let shard_id = ShardId::from_slice(&uuid).map_err(|_| {

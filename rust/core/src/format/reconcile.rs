@@ -218,12 +218,14 @@ impl Reconcile {
                     Ok(Arc::new(live) as ArrayRef)
                 }
             };
-            column.map_err(|error| Error::input(format!("column '{}': {error}", field.name())))
+            column.map_err(|error| {
+                Error::input(format!("column '{}': {error}", field.name())).with_source(error)
+            })
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(schema.clone(), columns, &options)
-            .map_err(|error| Error::input(error.to_string()))
+            .map_err(|error| Error::input(error.to_string()).with_source(error))
     }
 }
 

@@ -207,7 +207,8 @@ impl RowSchema {
                 columns.push(self.accept_column(field, array)?);
                 continue;
             }
-            let array = nullif(array, deletes).map_err(|error| Error::input(error.to_string()))?;
+            let array = nullif(array, deletes)
+                .map_err(|error| Error::input(error.to_string()).with_source(error))?;
             let nullable = field.as_ref().clone().with_nullable(true);
             let array = self.accept_column(&nullable, &array)?;
             let missing = |nulls: &NullBuffer| {
@@ -338,7 +339,8 @@ impl RowSchema {
         let array = batch.column_by_name(column).ok_or_else(missing)?;
         let array = self.accept_column(field, array)?;
         let schema = Arc::new(Schema::new(vec![field.clone()]));
-        RecordBatch::try_new(schema, vec![array]).map_err(|error| Error::input(error.to_string()))
+        RecordBatch::try_new(schema, vec![array])
+            .map_err(|error| Error::input(error.to_string()).with_source(error))
     }
 
     /// Whether the columns have our names and order: the common case, which needs no search.
@@ -400,7 +402,7 @@ impl RowSchema {
     fn assemble(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.storage.clone(), columns, &options)
-            .map_err(|error| Error::input(error.to_string()))?;
+            .map_err(|error| Error::input(error.to_string()).with_source(error))?;
         let payload_bytes = payload_bytes(&batch);
         let key_columns = self.key.columns().iter().map(|column| batch.column(*column));
         let key_bytes = key_columns.map(column_bytes).sum();

@@ -86,7 +86,7 @@ pub fn encode_with_txns(
     txns: &Txns,
 ) -> Result<Bytes> {
     let Some(first) = batches.first() else {
-        return Err(Error::Internal("a WAL entry needs at least one batch".to_owned()));
+        return Err(Error::internal("a WAL entry needs at least one batch"));
     };
     let mut metadata = first.schema_ref().metadata().clone();
     metadata.insert(WRITER_EPOCH.to_owned(), writer_epoch.to_string());
@@ -115,7 +115,9 @@ fn encode_stream(
     metadata: HashMap<String, String>,
     batches: &[RecordBatch],
 ) -> Result<Vec<u8>> {
-    let failed = |error| Error::Internal(format!("a WAL entry could not be encoded: {error}"));
+    let failed = |error| {
+        Error::internal(format!("a WAL entry could not be encoded: {error}")).with_source(error)
+    };
     let bytes = Vec::with_capacity(batches.iter().map(encoded_bytes).sum::<usize>() + HEAD_BYTES);
     let schema = Schema::new_with_metadata(fields, metadata);
     let mut writer = StreamWriter::try_new(bytes, &schema).map_err(failed)?;
@@ -210,7 +212,7 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 /// Arrow's reader panics on some damaged streams. Entries of lance have no checksum that would
 /// catch them before, so a panic is damage like an error.
 fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let undecodable = |error| Error::corrupt(what, "undecodable", error);
+    let undecodable = |error| Error::corrupt(what, "undecodable", &error).with_source(error);
     if has_compressed(&stream) {
         return Err(Error::corrupt(
             what,

@@ -117,11 +117,11 @@ impl GroupCommit {
     pub fn covered_position(&self, generation: Generation) -> Result<WalPosition> {
         if mutant!("B3") {
             let newest = self.positions.lock().values().max().copied();
-            return newest.ok_or_else(|| Error::Internal("no WAL entry".to_owned()));
+            return newest.ok_or_else(|| Error::internal("no WAL entry"));
         }
         self.positions.lock().get(&generation).copied().ok_or_else(|| {
             let shard_id = self.shard_id;
-            Error::Internal(format!(
+            Error::internal(format!(
                 "generation {generation} of shard {shard_id} is durable but has no WAL entry"
             ))
         })

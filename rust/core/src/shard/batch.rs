@@ -23,6 +23,7 @@ pub enum Deletes<'a> {
 
 /// Rows of one write, in the order in which they take effect.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct WriteBatch<'a> {
     /// The rows: all columns of the table by name, or the key columns where every row deletes.
     pub rows: &'a RecordBatch,
@@ -31,6 +32,12 @@ pub struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
+    /// Rows, some of which delete.
+    #[must_use]
+    pub const fn new(rows: &'a RecordBatch, deletes: Deletes<'a>) -> Self {
+        Self { rows, deletes }
+    }
+
     /// Rows that are added or replace rows.
     #[must_use]
     pub const fn upserts(rows: &'a RecordBatch) -> Self {

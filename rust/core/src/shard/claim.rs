@@ -38,6 +38,7 @@ const READS: usize = 8;
 
 /// A shard and the rows that belong to it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ShardIdentity {
     /// The shard.
     pub shard_id: ShardId,
@@ -49,6 +50,24 @@ pub struct ShardIdentity {
 }
 
 impl ShardIdentity {
+    /// A manual shard.
+    #[must_use]
+    pub const fn new(shard_id: ShardId) -> Self {
+        Self { shard_id, routing: None, sharding: None }
+    }
+
+    /// Sets [`Self::routing`].
+    #[must_use]
+    pub fn with_routing(self, routing: impl Into<Option<(Sharding, i32)>>) -> Self {
+        Self { routing: routing.into(), ..self }
+    }
+
+    /// Sets [`Self::sharding`].
+    #[must_use]
+    pub fn with_sharding(self, sharding: impl Into<Option<String>>) -> Self {
+        Self { sharding: sharding.into(), ..self }
+    }
+
     /// Refuses a routing under which no row could ever belong to the shard.
     fn validate(&self, schema: &RowSchema) -> Result<()> {
         let Some((sharding, own)) = &self.routing else { return Ok(()) };

@@ -202,12 +202,9 @@ impl Replay {
                 |batch: &RecordBatch| batch.schema_ref().fields() != schema.storage().fields();
             let has_other_columns = entry.batches.iter().any(is_other);
             let conformed = entry.batches.iter().map(|batch| schema.conform(batch));
-            let batches = conformed.collect::<Result<Vec<_>>>().map_err(|error| match error {
-                Error::InvalidInput(reason) => {
-                    Error::input(format!("{}: {reason}", entry_name(shard_id, position)))
-                }
-                other => other,
-            })?;
+            let batches = conformed
+                .collect::<Result<Vec<_>>>()
+                .map_err(|error| error.input_at(entry_name(shard_id, position)))?;
             Ok(PreparedRows { author, generation, txns: entry.txns, batches, has_other_columns })
         }
     }

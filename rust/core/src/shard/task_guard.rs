@@ -31,10 +31,8 @@ impl Drop for TaskEnd {
         if self.expected {
             return;
         }
-        self.shared.log.queue.fail(Error::Poisoned {
-            shard: self.shared.shard_id,
-            reason: format!("its {} task ended early", self.task),
-        });
+        let reason = format!("its {} task ended early", self.task);
+        self.shared.log.queue.fail(Error::poisoned(self.shared.shard_id, reason));
         self.shared.end_flushes();
         self.shared.flusher.frozen.notify_one();
         self.shared.unindexed.notify_one();

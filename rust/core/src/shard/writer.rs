@@ -75,7 +75,7 @@ impl ShardWriter {
         let shared = &self.shared;
         let schema = shared.follower.schema();
         match shared.write(&schema, batch, options).await {
-            Err(Error::InvalidInput(_)) if shared.fits_now(&schema).await? => {
+            Err(Error::InvalidInput { .. }) if shared.fits_now(&schema).await? => {
                 shared.write(&shared.follower.schema(), batch, options).await
             }
             done => done,
@@ -250,7 +250,7 @@ impl Shared {
             return error;
         }
         let reason = format!("the flush of its close failed: {error}");
-        let stopped = Error::Poisoned { shard: self.shard_id, reason };
+        let stopped = Error::poisoned(self.shard_id, reason).with_source(error);
         self.log.queue.fail(stopped.clone());
         stopped
     }

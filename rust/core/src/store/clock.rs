@@ -62,7 +62,7 @@ impl Store {
         let local = SystemTime::now();
         let found = self.inner.head(&self.at(paths::CLOCK)).await;
         let action = || format!("looking for {}", paths::CLOCK);
-        let found = found.map_err(|error| failed(action(), &error))?;
+        let found = found.map_err(|error| failed(action(), error))?;
         Ok(ClockReading { local, stored: found.last_modified.into() })
     }
 }

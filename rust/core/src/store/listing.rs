@@ -53,7 +53,7 @@ impl Store {
             })
             .try_collect()
             .await
-            .map_err(|error| failed(format!("listing {folder}"), &error))
+            .map_err(|error| failed(format!("listing {folder}"), error))
     }
 
     /// The age of an object: this machine's calendar minus the storage's time of the write, zero
@@ -72,7 +72,7 @@ impl Store {
                 Ok(Some(now.duration_since(modified).unwrap_or_default()))
             }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(format!("looking for {path}"), &error)),
+            Err(error) => Err(failed(format!("looking for {path}"), error)),
         }
     }
 }

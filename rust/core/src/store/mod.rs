@@ -87,8 +87,9 @@ impl Store {
     /// An input error for a scheme that this build has no store for.
     pub fn open(uri: &str, fsync: bool) -> Result<Self> {
         let path = match uri.split_once("://") {
-            None => std::path::absolute(uri)
-                .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?,
+            None => std::path::absolute(uri).map_err(|error| {
+                Error::input(format!("'{uri}' is not a path: {error}")).with_source(error)
+            })?,
             Some(("file", path)) => PathBuf::from(path),
             Some(("memory", path)) => {
                 return Ok(Self::new(Arc::new(InMemory::new()), Path::from(path)));
@@ -99,12 +100,13 @@ impl Store {
                 )));
             }
         };
-        let root = Path::from_absolute_path(&path)
-            .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
+        let root = Path::from_absolute_path(&path).map_err(|error| {
+            Error::input(format!("'{uri}' is not a path: {error}")).with_source(error)
+        })?;
         let unsynced = LocalFileSystem::new();
-        let folder = unsynced
-            .path_to_filesystem(&root)
-            .map_err(|error| Error::input(format!("'{uri}' is not a path: {error}")))?;
+        let folder = unsynced.path_to_filesystem(&root).map_err(|error| {
+            Error::input(format!("'{uri}' is not a path: {error}")).with_source(error)
+        })?;
         Ok(Self {
             inner: Arc::new(LocalFileSystem::new().with_fsync(fsync)),
             unsynced: Arc::new(unsynced),
@@ -125,7 +127,7 @@ impl Store {
     /// A storage error; the object may or may not exist then.
     pub async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<Created> {
         let created = self.create(path, bytes).await;
-        created.map_err(|error| failed(format!("creating {path}"), &error))
+        created.map_err(|error| failed(format!("creating {path}"), error))
     }
 
     async fn create(&self, path: &str, bytes: Bytes) -> object_store::Result<Created> {
@@ -154,7 +156,7 @@ impl Store {
         if self.get(path, most).await?.as_ref() == Some(&bytes) {
             return Ok(());
         }
-        Err(Error::Internal(format!("{path} exists already, with different content")))
+        Err(Error::internal(format!("{path} exists already, with different content")))
     }
 
     /// [`Self::put_if_absent`] into an existing folder; `None`, with nothing created, where a local
@@ -201,8 +203,11 @@ impl Store {
                     | object_store::Error::Unauthenticated { .. }
                     | object_store::Error::NotImplemented { .. }
                     | object_store::Error::NotSupported { .. }),
-                ) => return Err(Error::input(format!("{action}: {}", scrub(&error.to_string())))),
-                Err(error) => return Err(failed(action, &error)),
+                ) => {
+                    let text = format!("{action}: {}", scrub(&error.to_string()));
+                    return Err(Error::input(text).with_source(error));
+                }
+                Err(error) => return Err(failed(action, error)),
             }
         }
         Err(Error::input(format!(
@@ -231,7 +236,7 @@ impl Store {
     async fn write(&self, into: Arc<dyn ObjectStore>, path: &str, bytes: Bytes) -> Result<()> {
         let place = self.at(path);
         let written = change(async move { into.put(&place, bytes.into()).await }).await;
-        written.map(|_| ()).map_err(|error| failed(format!("writing {path}"), &error))
+        written.map(|_| ()).map_err(|error| failed(format!("writing {path}"), error))
     }
 
     /// The bytes of an object of at most `most` bytes; `None` for an object that is absent.
@@ -244,7 +249,7 @@ impl Store {
             return whole(read, path, most);
         }
         let Some(found) = self.find(path, most).await? else { return Ok(None) };
-        found.bytes().await.map(Some).map_err(|error| failed(format!("reading {path}"), &error))
+        found.bytes().await.map(Some).map_err(|error| failed(format!("reading {path}"), error))
     }
 
     /// Requests an object of at most `most` bytes, whose body is still to be read.
@@ -252,7 +257,7 @@ impl Store {
         match self.inner.get(&self.at(path)).await {
             Ok(found) => most.check(path, found.meta.size).map(|()| Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(format!("reading {path}"), &error)),
+            Err(error) => Err(failed(format!("reading {path}"), error)),
         }
     }
 
@@ -282,7 +287,7 @@ impl Store {
                 let each = files.iter().zip(&paths).enumerate();
                 each.map(|(place, (file, path))| {
                     let read =
-                        local::read(file, most).map_err(|error| of_disk("reading", path, &error));
+                        local::read(file, most).map_err(|error| of_disk("reading", path, error));
                     work(place, read.and_then(|read| whole(read, path, most)))
                 })
                 .collect()
@@ -310,7 +315,7 @@ impl Store {
         match self.inner.head(&self.at(path)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(failed(format!("looking for {path}"), &error)),
+            Err(error) => Err(failed(format!("looking for {path}"), error)),
         }
     }
 
@@ -329,7 +334,7 @@ impl Store {
         let (inner, place) = (self.inner.clone(), self.at(path));
         match change(async move { inner.delete(&place).await }).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(failed(format!("removing {path}"), &error)),
+            Err(error) => Err(failed(format!("removing {path}"), error)),
         }
     }
 
@@ -357,7 +362,7 @@ impl Store {
             })
             .try_collect()
             .await
-            .map_err(|error| failed(format!("listing {folder}"), &error))
+            .map_err(|error| failed(format!("listing {folder}"), error))
     }
 
     /// Names of the folders directly in `folder`, sorted.
@@ -372,7 +377,7 @@ impl Store {
             .inner
             .list_with_delimiter(Some(&self.at(folder)))
             .await
-            .map_err(|error| failed(format!("listing {folder}"), &error))?;
+            .map_err(|error| failed(format!("listing {folder}"), error))?;
         let mut names: Vec<String> = listing
             .common_prefixes
             .iter()
@@ -408,7 +413,7 @@ async fn looked<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     if may_wait_here() {
-        return call().map_err(|error| of_disk(verb, path, &error));
+        return call().map_err(|error| of_disk(verb, path, error));
     }
     on_disk(verb, path, call).await
 }
@@ -420,25 +425,27 @@ async fn on_disk<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     match spawn_blocking(call).await {
-        Ok(done) => done.map_err(|error| of_disk(verb, path, &error)),
+        Ok(done) => done.map_err(|error| of_disk(verb, path, error)),
         Err(_) => Err(Error::storage(format!("{verb} {path}"), "the runtime is shutting down")),
     }
 }
 
 /// A file-system error: damage where no retry can succeed.
-fn of_disk(verb: &str, path: &str, error: &io::Error) -> Error {
-    if is_no_file(error) {
-        return Error::corrupt(path, NO_FILE, error);
-    }
-    Error::storage(format!("{verb} {path}"), error)
+fn of_disk(verb: &str, path: &str, error: io::Error) -> Error {
+    let made = if is_no_file(&error) {
+        Error::corrupt(path, NO_FILE, &error)
+    } else {
+        Error::storage(format!("{verb} {path}"), &error)
+    };
+    made.with_source(error)
 }
 
 /// A storage error with the store's message, without secrets. Damage, as in [`of_disk`], of the
 /// path that follows the verb of `action`.
-fn failed(action: String, error: &object_store::Error) -> Error {
+fn failed(action: String, error: object_store::Error) -> Error {
     let text = error.to_string();
     let text = scrub(&text);
-    let outermost = Some(error as &(dyn StdError + 'static));
+    let outermost = Some(&error as &(dyn StdError + 'static));
     let mut causes = std::iter::successors(outermost, |cause| (*cause).source());
     let lasts = causes.any(|cause| {
         cause.downcast_ref().is_some_and(is_no_file)
@@ -448,9 +455,9 @@ fn failed(action: String, error: &object_store::Error) -> Error {
         let path = action.strip_prefix("looking for ");
         let path = path.or_else(|| action.split_once(' ').map(|(_, path)| path));
         let what = path.unwrap_or(action.as_str()).to_owned();
-        return Error::corrupt(what, NO_FILE, text);
+        return Error::corrupt(what, NO_FILE, text).with_source(error);
     }
-    Error::storage(action, text)
+    Error::storage(action, text).with_source(error)
 }
 
 #[cfg(test)]
@@ -459,6 +466,23 @@ mod tests {
 
     use super::*;
     use crate::types::ErrorKind;
+
+    #[test]
+    fn an_error_keeps_the_error_of_the_store_or_of_the_disk() {
+        let of_store = object_store::Error::Generic { store: "S3", source: "status 503".into() };
+        let error = failed("reading a".to_owned(), of_store);
+        assert!(
+            matches!(error.source(), Some(source) if source.is::<object_store::Error>()),
+            "{error}"
+        );
+        assert_eq!(error.to_string(), "reading a failed: Generic S3 error: status 503");
+        let error = of_disk("reading", "a", io::Error::from(io::ErrorKind::TimedOut));
+        assert!(matches!(error.source(), Some(source) if source.is::<io::Error>()), "{error}");
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Retry, "reading a failed: timed out")
+        );
+    }
 
     #[tokio::test]
     async fn the_second_creation_of_an_object_changes_nothing() {

@@ -34,7 +34,7 @@ impl Store {
         let version = UpdateVersion { e_tag: meta.e_tag.clone(), version: meta.version.clone() };
         let version = Some(version).filter(|it| it.e_tag.is_some() || it.version.is_some());
         let bytes = found.bytes().await;
-        let bytes = bytes.map_err(|error| failed(format!("reading {path}"), &error))?;
+        let bytes = bytes.map_err(|error| failed(format!("reading {path}"), error))?;
         Ok(Some(Seen { bytes, version }))
     }
 
@@ -54,7 +54,7 @@ impl Store {
                     object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. },
                 ) => return Ok(false),
                 Err(object_store::Error::NotImplemented { .. }) => {}
-                Err(error) => return Err(failed(format!("replacing {path}"), &error)),
+                Err(error) => return Err(failed(format!("replacing {path}"), error)),
             }
         }
         if self.get(path, MaxBytes::LOG_ENTRY).await?.as_ref() != Some(&seen.bytes) {

@@ -1,7 +1,13 @@
 //! Errors, sorted by what the caller does next.
 //!
-//! Owns: the kinds, and the text that names shard, column, row or position.
+//! Owns: the kinds, the text that names shard, column, row or position, and the error of another
+//! library below an error of lancemem.
 //! Does not own: retries. An error that reaches a caller is final for that call.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use super::{ShardId, WriterEpoch};
 
@@ -28,19 +34,75 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// The error that an [`Error`] was made of, such as an error of the object store. It dereferences to
+/// that error.
+///
+/// Its text may repeat credentials and build paths, which the text of the [`Error`] does not. A
+/// program that prints the text of a source removes them first, with `scrub`.
+#[derive(Clone)]
+pub struct ErrorSource(Arc<dyn StdError + Send + Sync>);
+
+impl ErrorSource {
+    /// The source that is in a box; a downcast finds the error in the box.
+    #[must_use]
+    pub fn from_box(error: Box<dyn StdError + Send + Sync>) -> Self {
+        Self(error.into())
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for ErrorSource {
+    fn from(error: E) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl Deref for ErrorSource {
+    type Target = dyn StdError + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
+
+/// An error's own `Debug` may show credentials.
+impl fmt::Debug for ErrorSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ErrorSource").finish_non_exhaustive()
+    }
+}
+
 /// Any failure of the engine.
+///
+/// The text of an error is complete: it contains what its sources add, without secrets. The
+/// [`source`](StdError::source) is for a program that downcasts it. A program that prints the texts
+/// of all sources repeats parts of the first.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call or its data cannot be accepted.
-    #[error("{0}")]
-    InvalidInput(String),
+    #[error("{message}")]
+    InvalidInput {
+        /// What is wrong, and the next step.
+        message: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
+    },
     /// There is no table at an address: an input error, but the caller can create the table.
-    #[error("{0}")]
-    NoTable(String),
+    #[error("{message}")]
+    NoTable {
+        /// What is wrong, and the next step.
+        message: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
+    },
     /// A table exists where one was to be created: an input error, but the caller can open it.
-    #[error("{0}")]
-    TableExists(String),
+    #[error("{message}")]
+    TableExists {
+        /// What is wrong, and the next step.
+        message: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
+    },
     /// A later claim took the shard.
     #[error(
         "writer of shard {shard} was fenced: its epoch {local} is older than the claimed {stored}; \
@@ -78,6 +140,8 @@ pub enum Error {
         shard: ShardId,
         /// What failed.
         reason: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
     },
     /// A remote job serves its rows no more.
     #[error(
@@ -129,6 +193,8 @@ pub enum Error {
         action: String,
         /// The message of the storage.
         reason: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
     },
     /// Stored bytes that no writer can have left there.
     #[error("{what} is damaged ({kind}): {detail}")]
@@ -139,10 +205,17 @@ pub enum Error {
         kind: &'static str,
         /// What was expected and found.
         detail: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
     },
     /// A broken invariant.
-    #[error("internal error: {0}")]
-    Internal(String),
+    #[error("internal error: {message}")]
+    Internal {
+        /// The broken invariant.
+        message: String,
+        /// The error that it was made of.
+        source: Option<ErrorSource>,
+    },
 }
 
 impl Error {
@@ -150,7 +223,7 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidInput(_) | Self::NoTable(_) | Self::TableExists(_) => {
+            Self::InvalidInput { .. } | Self::NoTable { .. } | Self::TableExists { .. } => {
                 ErrorKind::InvalidInput
             }
             Self::Fenced { .. } => ErrorKind::Fenced,
@@ -158,26 +231,131 @@ impl Error {
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } | Self::Crowded { .. } => ErrorKind::Retry,
             Self::Corrupt { .. } => ErrorKind::Corruption,
-            Self::Internal(_) => ErrorKind::Internal,
+            Self::Internal { .. } => ErrorKind::Internal,
         }
     }
 
     /// An input error with `message`.
     pub fn input(message: impl Into<String>) -> Self {
-        Self::InvalidInput(message.into())
+        Self::InvalidInput { message: message.into(), source: None }
+    }
+
+    /// The error of an address without a table, with `message`.
+    pub fn no_table(message: impl Into<String>) -> Self {
+        Self::NoTable { message: message.into(), source: None }
+    }
+
+    /// The error of an address that has a table already, with `message`.
+    pub fn table_exists(message: impl Into<String>) -> Self {
+        Self::TableExists { message: message.into(), source: None }
+    }
+
+    /// The error of a job of `shard` that stopped for `reason`.
+    pub fn poisoned(shard: ShardId, reason: impl Into<String>) -> Self {
+        Self::Poisoned { shard, reason: reason.into(), source: None }
     }
 
     /// A storage failure of `action`, with the storage's message.
-    pub fn storage(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self::Storage { action: action.into(), reason: reason.to_string() }
+    pub fn storage(action: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self::Storage { action: action.into(), reason: reason.to_string(), source: None }
     }
 
     /// Damage of kind `kind` in `what`.
-    pub fn corrupt(
-        what: impl Into<String>,
-        kind: &'static str,
-        detail: impl std::fmt::Display,
-    ) -> Self {
-        Self::Corrupt { what: what.into(), kind, detail: detail.to_string() }
+    pub fn corrupt(what: impl Into<String>, kind: &'static str, detail: impl fmt::Display) -> Self {
+        Self::Corrupt { what: what.into(), kind, detail: detail.to_string(), source: None }
+    }
+
+    /// A broken invariant, with `message`.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::Internal { message: message.into(), source: None }
+    }
+
+    /// This error with `error` as its source, which changes no text. An error that is never made of
+    /// another one, such as [`Self::Fenced`], stays as it is.
+    ///
+    /// ```
+    /// # use std::error::Error as _;
+    /// # use std::io;
+    /// # use lancemem_core::Error;
+    /// let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+    /// let error = Error::storage("reading a", &refused).with_source(refused);
+    /// assert_eq!(error.to_string(), "reading a failed: permission denied");
+    /// assert!(error.source().is_some_and(|source| source.is::<io::Error>()));
+    /// ```
+    #[must_use]
+    pub fn with_source(mut self, error: impl Into<ErrorSource>) -> Self {
+        match &mut self {
+            Self::InvalidInput { source, .. }
+            | Self::NoTable { source, .. }
+            | Self::TableExists { source, .. }
+            | Self::Poisoned { source, .. }
+            | Self::Storage { source, .. }
+            | Self::Corrupt { source, .. }
+            | Self::Internal { source, .. } => *source = Some(error.into()),
+            Self::Fenced { .. }
+            | Self::Stale { .. }
+            | Self::Gone { .. }
+            | Self::Closed { .. }
+            | Self::Backlog { .. }
+            | Self::Crowded { .. } => {}
+        }
+        self
+    }
+
+    /// This error; an input error gets `place` and a colon in front of its text.
+    #[must_use]
+    pub fn input_at(self, place: impl fmt::Display) -> Self {
+        match self {
+            Self::InvalidInput { message, source } => {
+                Self::InvalidInput { message: format!("{place}: {message}"), source }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn refused() -> io::Error {
+        io::Error::other("key=AKIA0123")
+    }
+
+    #[test]
+    fn an_error_keeps_its_source_and_its_text() {
+        let shard = ShardId::nil();
+        for error in [
+            Error::input("a"),
+            Error::no_table("a"),
+            Error::table_exists("a"),
+            Error::poisoned(shard, "a"),
+            Error::storage("reading a", "b"),
+            Error::corrupt("a", "hole", "b"),
+            Error::internal("a"),
+        ] {
+            assert!(error.source().is_none(), "{error}");
+            let of_io = error.clone().with_source(refused()).clone();
+            assert_eq!((of_io.kind(), of_io.to_string()), (error.kind(), error.to_string()));
+            assert!(matches!(of_io.source(), Some(source) if source.is::<io::Error>()), "{error}");
+            assert!(!format!("{of_io:?}").contains("AKIA0123"), "{of_io:?}");
+        }
+        let closed = Error::Closed { shard }.with_source(refused());
+        assert!(closed.source().is_none());
+    }
+
+    #[test]
+    fn an_input_error_that_gets_a_place_keeps_its_source() {
+        let error = Error::input("a").with_source(refused()).input_at("table t");
+        assert_eq!(error.to_string(), "table t: a");
+        assert!(error.source().is_some());
+        assert_eq!(Error::internal("a").input_at("table t").to_string(), "internal error: a");
+    }
+
+    #[test]
+    fn an_error_fits_a_result_without_a_box() {
+        assert!(size_of::<Error>() <= 128, "{}", size_of::<Error>());
     }
 }

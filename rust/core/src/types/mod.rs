@@ -17,7 +17,7 @@ mod type_name;
 
 pub use config::{KeyIndexKind, WriterConfig};
 pub use counters::{Generation, ManifestVersion, RowPosition, ShardId, WalPosition, WriterEpoch};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, ErrorSource, Result};
 pub use freshness::Freshness;
 pub use key::KeyBytes;
 pub use key_block::KeyBlock;

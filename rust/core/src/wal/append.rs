@@ -148,7 +148,8 @@ impl WalAppender {
                 return Err(fenced);
             }
             if attempt == self.retries {
-                return Err(self.poisoned(&format!("{error}, after {attempt} retries")));
+                let reason = format!("{error}, after {attempt} retries");
+                return Err(self.poisoned(&reason).with_source(error));
             }
             #[expect(
                 clippy::disallowed_methods,
@@ -208,10 +209,9 @@ impl WalAppender {
     }
 
     fn poisoned(&self, reason: &str) -> Error {
-        Error::Poisoned {
-            shard: self.shard_id,
-            reason: format!("WAL entry {} could not be made durable: {reason}", self.next),
-        }
+        let entry = self.next;
+        let reason = format!("WAL entry {entry} could not be made durable: {reason}");
+        Error::poisoned(self.shard_id, reason)
     }
 }
 

@@ -92,8 +92,8 @@ const fn at(first: WalPosition, place: usize) -> WalPosition {
 /// Damage that the store reported, under the name of the entry.
 fn named<T>(shard_id: ShardId, position: WalPosition, read: Result<T>) -> Result<T> {
     read.map_err(|error| match error {
-        Error::Corrupt { kind, detail, .. } => {
-            Error::corrupt(entry_name(shard_id, position), kind, detail)
+        Error::Corrupt { kind, detail, source, .. } => {
+            Error::Corrupt { what: entry_name(shard_id, position), kind, detail, source }
         }
         other => other,
     })
@@ -134,7 +134,7 @@ impl<T> Reads<T> {
         let unread = |place| {
             let what = entry_name(self.shard_id, at(self.first, place));
             Err(if error.is_panic() {
-                Error::Internal(format!("reading {what}: the store panicked"))
+                Error::internal(format!("reading {what}: the store panicked"))
             } else {
                 Error::storage(format!("reading {what}"), "the runtime is shutting down")
             })

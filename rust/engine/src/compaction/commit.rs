@@ -336,18 +336,16 @@ async fn version_of_plan(base: &Arc<Dataset>) -> u64 {
 /// The error of a refused commit. Lance reports a lost race in several ways, some of which look
 /// like an input error, so the newest version decides.
 async fn why(base: &Arc<Dataset>, refused: Result<()>) -> Error {
-    let error = refused
-        .err()
-        .unwrap_or_else(|| Error::Internal("a refused commit has no error".to_owned()));
+    let error = refused.err().unwrap_or_else(|| Error::internal("a refused commit has no error"));
     let planned_for = base.version().version;
     match base.latest_version_id().await {
-        Ok(newest) if newest != planned_for => Error::storage(
-            COMMITTING,
-            format!(
+        Ok(newest) if newest != planned_for => {
+            let reason = format!(
                 "the commit was planned for version {planned_for}, the newest version is {newest}: \
                  {error}"
-            ),
-        ),
+            );
+            Error::storage(COMMITTING, reason).with_source(error)
+        }
         _ => error,
     }
 }

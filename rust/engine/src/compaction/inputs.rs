@@ -122,8 +122,9 @@ impl InputSsTables {
             Ok(Self { sstables, keys: Some(Arc::new(keys)) })
         });
         let compared = compared.await;
-        compared
-            .map_err(|error| Error::Internal(format!("comparing the keys of SSTables: {error}")))?
+        compared.map_err(|error| {
+            Error::internal(format!("comparing the keys of SSTables: {error}")).with_source(error)
+        })?
     }
 
     /// As [`Self::read`], where deletion vectors cover all dead rows. Reads no keys.
@@ -151,7 +152,7 @@ impl InputSsTables {
         }
         let read = Self::read(snapshot).await?;
         self.keys = read.keys;
-        self.keys.clone().ok_or_else(|| Error::Internal("keys were read but not stored".into()))
+        self.keys.clone().ok_or_else(|| Error::internal("keys were read but not stored"))
     }
 }
 

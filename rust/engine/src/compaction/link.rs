@@ -154,7 +154,7 @@ fn renamed(source: &DataFile, name: String, sstable: &Dataset) -> Result<DataFil
     let tombstone = sstable
         .schema()
         .field(TOMBSTONE)
-        .ok_or_else(|| Error::Internal(format!("{} has no column {TOMBSTONE}", sstable.uri())))?;
+        .ok_or_else(|| Error::internal(format!("{} has no column {TOMBSTONE}", sstable.uri())))?;
     let hide = |id: &i32| if *id == tombstone.id { TOMBSTONE_FIELD_ID } else { *id };
     let fields: Arc<[i32]> = source.fields.iter().map(hide).collect();
     Ok(DataFile { path: name, fields, ..source.clone() })

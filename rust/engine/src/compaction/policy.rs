@@ -18,7 +18,14 @@ pub enum CompactionMode {
 }
 
 /// Settings of one compaction.
+///
+/// ```
+/// # use lancemem::{CompactionMode, CompactionSettings};
+/// let settings = CompactionSettings::default().with_mode(CompactionMode::Link).with_dry_run(true);
+/// assert_eq!(settings.mode, CompactionMode::Link);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct CompactionSettings {
     /// How SSTables are moved.
     pub mode: CompactionMode,
@@ -50,6 +57,50 @@ impl Default for CompactionSettings {
             bytes_per_second: 0,
             update_indexes: false,
         }
+    }
+}
+
+impl CompactionSettings {
+    /// Sets [`Self::mode`].
+    #[must_use]
+    pub const fn with_mode(self, mode: CompactionMode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Sets [`Self::dry_run`].
+    #[must_use]
+    pub const fn with_dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
+    }
+
+    /// Sets [`Self::small_rows`].
+    #[must_use]
+    pub const fn with_small_rows(self, small_rows: u64) -> Self {
+        Self { small_rows, ..self }
+    }
+
+    /// Sets [`Self::small_bytes`].
+    #[must_use]
+    pub const fn with_small_bytes(self, small_bytes: u64) -> Self {
+        Self { small_bytes, ..self }
+    }
+
+    /// Sets [`Self::max_dead_share`].
+    #[must_use]
+    pub const fn with_max_dead_share(self, max_dead_share: f64) -> Self {
+        Self { max_dead_share, ..self }
+    }
+
+    /// Sets [`Self::bytes_per_second`].
+    #[must_use]
+    pub const fn with_bytes_per_second(self, bytes_per_second: u64) -> Self {
+        Self { bytes_per_second, ..self }
+    }
+
+    /// Sets [`Self::update_indexes`].
+    #[must_use]
+    pub const fn with_update_indexes(self, update_indexes: bool) -> Self {
+        Self { update_indexes, ..self }
     }
 }
 
@@ -153,7 +204,7 @@ mod tests {
     }
 
     fn ways(sstables: &[SsTableFacts], mode: CompactionMode) -> Vec<Treatment> {
-        let settings = CompactionSettings { mode, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_mode(mode);
         decide(sstables, &settings).into_iter().map(|decision| decision.treatment).collect()
     }
 

@@ -61,7 +61,7 @@ pub async fn rewrite(
         .context(action)?;
     match transaction.operation {
         Operation::Append { fragments } => Ok(fragments),
-        other => Err(Error::Internal(format!("{action}: expected an append, got {other}"))),
+        other => Err(Error::internal(format!("{action}: expected an append, got {other}"))),
     }
 }
 

@@ -67,7 +67,7 @@ async fn rewrite(base: &Dataset, options: CompactionOptions) -> Result<(usize, u
     pass(Hold::Rewrite, base.uri()).await;
     // Boxed: lance's future is large.
     let done = Box::pin(compact_files(&mut dataset, options, None)).await;
-    let done = done.map_err(|error| from_base(ACTION, &error))?;
+    let done = done.map_err(|error| from_base(ACTION, error))?;
     Ok((done.fragments_removed, dataset.version().version))
 }
 

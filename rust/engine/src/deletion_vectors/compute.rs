@@ -93,6 +93,8 @@ impl MissingVectors {
 fn bytes_of(rows: &RoaringBitmap) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(rows.serialized_size());
     let written = rows.serialize_into(&mut bytes);
-    written.map_err(|error| Error::Internal(format!("encoding a deletion vector: {error}")))?;
+    written.map_err(|error| {
+        Error::internal(format!("encoding a deletion vector: {error}")).with_source(error)
+    })?;
     Ok(bytes)
 }

@@ -21,7 +21,15 @@ use std::time::{Duration, SystemTime};
 use lancemem_core::types::{Generation, ManifestVersion, ShardId, WalPosition};
 
 /// Settings of one collection.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lancemem::CollectionSettings;
+/// let settings = CollectionSettings::default().with_older_than(Duration::from_mins(10));
+/// assert!(!settings.dry_run);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CollectionSettings {
     /// Report the garbage without removing it.
     pub dry_run: bool,
@@ -35,6 +43,26 @@ pub struct CollectionSettings {
 impl Default for CollectionSettings {
     fn default() -> Self {
         Self { dry_run: false, older_than: Duration::from_hours(1), base_files: true }
+    }
+}
+
+impl CollectionSettings {
+    /// Sets [`Self::dry_run`].
+    #[must_use]
+    pub const fn with_dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
+    }
+
+    /// Sets [`Self::older_than`].
+    #[must_use]
+    pub const fn with_older_than(self, older_than: Duration) -> Self {
+        Self { older_than, ..self }
+    }
+
+    /// Sets [`Self::base_files`].
+    #[must_use]
+    pub const fn with_base_files(self, base_files: bool) -> Self {
+        Self { base_files, ..self }
     }
 }
 

@@ -293,12 +293,12 @@ async fn search(
 ) -> Result<RowLocations> {
     let found = segment.search(query, &NoOpMetricsCollector).await.in_base(ACTION)?;
     let SearchResult::Exact(rows) = found else {
-        return Err(Error::Internal("the index on the key gave an inexact answer".to_owned()));
+        return Err(Error::internal("the index on the key gave an inexact answer"));
     };
     let rows = rows.true_rows();
     let addresses = rows
         .row_addrs()
-        .ok_or_else(|| Error::Internal("the index on the key gave whole fragments".to_owned()))?;
+        .ok_or_else(|| Error::internal("the index on the key gave whole fragments"))?;
     let places = addresses.map(|address| {
         let (fragment, offset) = split_address(u64::from(address));
         (row, fragment, offset)
@@ -326,7 +326,7 @@ async fn by_scan(
         let keys = KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch);
         let addresses = batch
             .column_by_name(ROW_ADDR)
-            .ok_or_else(|| Error::Internal(format!("{ACTION}: column {ROW_ADDR} was not read")))?
+            .ok_or_else(|| Error::internal(format!("{ACTION}: column {ROW_ADDR} was not read")))?
             .as_primitive::<UInt64Type>();
         for (key, address) in keys.iter().zip(addresses.values()) {
             if let Some(row) = wanted.row_of(key) {

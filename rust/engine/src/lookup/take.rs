@@ -131,7 +131,7 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
         let name = field.name();
         let column = batch
             .column_by_name(name)
-            .ok_or_else(|| Error::Internal(format!("{action}: column '{name}' was not read")))?;
+            .ok_or_else(|| Error::internal(format!("{action}: column '{name}' was not read")))?;
         if column.data_type() == field.data_type() {
             return Ok(column.clone());
         }

@@ -66,7 +66,7 @@ impl Filter {
             Some(name) => Error::input(format!(
                 "{action}: {name} is a word of SQL; write the column as \"{name}\""
             )),
-            None => invalid(&action, &error),
+            None => invalid(&action, error),
         })?;
         Self::resolve(parsed, &Arc::new(schema), &action)
     }
@@ -91,7 +91,7 @@ impl Filter {
             .and_then(|expression| simplified(expression, schema))
             .and_then(with_both_zeros)
             .and_then(flat);
-        resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, &error))
+        resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, error))
     }
 
     /// The whole condition.
@@ -130,7 +130,7 @@ impl Filter {
         let action = "planning the filter";
         let physical = session
             .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
-            .map_err(|error| invalid(action, &error))?;
+            .map_err(|error| invalid(action, error))?;
         Ok(physical.transform_up(|part| checked(part, schema)).context(action)?.data)
     }
 }
@@ -187,18 +187,20 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
 
 /// The input error for an error of DataFusion about a condition. DataFusion reports some of them as
 /// internal errors, such as a parameter without a value.
-fn invalid(action: &str, error: &DataFusionError) -> Error {
-    let text = match from_datafusion(action, error) {
-        Error::Internal(text) | Error::InvalidInput(text) => text,
+fn invalid(action: &str, error: DataFusionError) -> Error {
+    let (mut message, source) = match from_datafusion(action, error) {
+        Error::Internal { message, source } | Error::InvalidInput { message, source } => {
+            (message, source)
+        }
         other => return other,
     };
-    if NO_SUCH_TIME.iter().any(|words| text.contains(words)) {
-        return Error::InvalidInput(format!(
-            "{text}; the column's zone has no such time, or has it twice: write the instant, as in \
-             TIMESTAMPTZ '2024-01-01T00:00:00+01:00'"
-        ));
+    if NO_SUCH_TIME.iter().any(|words| message.contains(words)) {
+        message.push_str(
+            "; the column's zone has no such time, or has it twice: write the instant, as in \
+             TIMESTAMPTZ '2024-01-01T00:00:00+01:00'",
+        );
     }
-    Error::InvalidInput(text)
+    Error::InvalidInput { message, source }
 }
 
 /// Arithmetic that fails on overflow: a wrapped number would meet other conditions.
@@ -363,7 +365,7 @@ fn refuse_other_rows(expression: &Expr, action: &str) -> Result<()> {
         };
         Ok(TreeNodeRecursion::Stop)
     });
-    looked.map_err(|error| invalid(action, &error))?;
+    looked.map_err(|error| invalid(action, error))?;
     match found {
         Some(what) => {
             Err(Error::input(format!("{action}: a condition on a row cannot have {what}")))

@@ -246,7 +246,7 @@ impl<'a> Planner<'a> {
         let read = self.with_key(&kept, &newest);
         let rows = Stored { dataset: &self.snapshot.base, fragments, row_bytes: None };
         let scan = self.scan(rows, &newest, &read, self.pushed.as_ref()).await;
-        let scan = scan.map_err(|error| from_base(PLANNING, &error))?;
+        let scan = scan.map_err(|error| from_base(PLANNING, error))?;
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
     }
 
@@ -544,10 +544,7 @@ fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<Stri
 }
 
 fn in_sstable(sstable: &SsTableHandle, error: Error) -> Error {
-    match error {
-        Error::InvalidInput(reason) => Error::input(format!("{}: {reason}", sstable.name())),
-        other => other,
-    }
+    error.input_at(sstable.name())
 }
 
 fn filtered(

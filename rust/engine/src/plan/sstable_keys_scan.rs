@@ -137,8 +137,9 @@ impl Rows {
         };
         let columns = self.schema.fields().iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| Error::Internal(format!("reading the keys of an SSTable: {error}")))
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
+            Error::internal(format!("reading the keys of an SSTable: {error}")).with_source(error)
+        })
     }
 
     fn tombstones(&self, places: Range<usize>) -> BooleanArray {

@@ -140,7 +140,8 @@ impl TableProvider for TableSource {
         let planned = plan_on(self.table.clone(), read_at, schema, self.session.clone(), request);
         let planned = match &self.runtime {
             Some(runtime) => runtime.spawn(planned).await.map_err(|error| {
-                external(Error::Internal(format!("planning a scan ended early: {error}")))
+                let ended = format!("planning a scan ended early: {error}");
+                external(Error::internal(ended).with_source(error))
             })?,
             None => planned.await,
         };

@@ -83,7 +83,7 @@ impl ExecutionPlan for OwnErrors {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> PlanResult<SendableRecordBatchStream> {
-        let own = |error| from_scan("scanning", &error);
+        let own = |error| from_scan("scanning", error);
         let rows = self.plan.execute(partition, context).map_err(|error| external(own(error)))?;
         let schema = rows.schema();
         let rows = naming_damage_of(self.base.clone(), rows.map_err(own)).map_err(external);

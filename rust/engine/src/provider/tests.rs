@@ -10,8 +10,6 @@ use datafusion::common::DataFusionError;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlanProperties, displayable};
 use futures::{StreamExt, TryStreamExt};
-use lancemem_core::format::Sharding;
-use lancemem_core::types::WriterConfig;
 use tempfile::TempDir;
 
 use super::*;
@@ -31,12 +29,7 @@ fn schema() -> SchemaRef {
 /// Ten rows in the base table, 0 to 2 newer in an SSTable, 8 and 9 newer in the log.
 async fn board() -> (TempDir, Arc<Table>) {
     let folder = tempfile::tempdir().unwrap();
-    let options = CreateOptions {
-        schema: schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig::default(),
-    };
+    let options = CreateOptions::new(schema()).with_primary_key(["id"]);
     let uri = folder.path().join("board.lance");
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;

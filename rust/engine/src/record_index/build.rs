@@ -160,7 +160,9 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
     let (maker, stream) = page_stream(first.schema_ref());
     let sorted = tokio::task::spawn_blocking(move || rows.send(maker));
     let written = Box::pin(pages.write(stream)).await;
-    let made = sorted.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
+    let made = sorted
+        .await
+        .map_err(|error| Error::internal(format!("{ACTION}: {error}")).with_source(error))?;
     made.context(ACTION)?;
     let page_files = pages.seal(&written.context(ACTION)?).await?;
     Ok(pages.into_run(covered, page_files))

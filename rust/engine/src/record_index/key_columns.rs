@@ -47,7 +47,7 @@ pub fn fragment_of(base: &Dataset, id: u64) -> Result<FileFragment> {
     let fragment = usize::try_from(id).ok().and_then(|id| base.get_fragment(id));
     fragment.ok_or_else(|| {
         let version = base.version().version;
-        Error::Internal(format!("version {version} of the base table has no fragment {id}"))
+        Error::internal(format!("version {version} of the base table has no fragment {id}"))
     })
 }
 

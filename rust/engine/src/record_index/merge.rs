@@ -72,7 +72,7 @@ pub async fn merge(
         _ => Some(DataType::Binary),
     };
     let value_type = value_type.ok_or_else(|| {
-        Error::Internal(format!("{ACTION}: the base table has no key column '{}'", key.join(", ")))
+        Error::internal(format!("{ACTION}: the base table has no key column '{}'", key.join(", ")))
     })?;
     let pages_at_once = (PAGES_AT_ONCE / inputs.len().max(1)).clamp(1, PAGES_OF_AN_INPUT);
     let mut receivers = Vec::with_capacity(inputs.len());
@@ -91,7 +91,9 @@ pub async fn merge(
     let (maker, stream) = page_stream_of(value_type);
     let merging = tokio::task::spawn_blocking(move || Merge::new(receivers, maker).run());
     let (fed, written) = futures::join!(try_join_all(feeds), Box::pin(pages.write(stream)));
-    let merged = merging.await.map_err(|error| Error::Internal(format!("{ACTION}: {error}")))?;
+    let merged = merging
+        .await
+        .map_err(|error| Error::internal(format!("{ACTION}: {error}")).with_source(error))?;
     let failed = match (fed, written, merged) {
         (Ok(_), Ok(files), Ok(())) => {
             let page_files = pages.seal(&files).await?;

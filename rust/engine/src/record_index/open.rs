@@ -380,7 +380,7 @@ async fn list(store: &ObjectStore, folder: &Path) -> Result<Vec<String>> {
             Ok(names.filter_map(paths::parse_record_index_run).map(str::to_owned).collect())
         }
         Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-        Err(error) => Err(Error::storage(ACTION, error)),
+        Err(error) => Err(Error::storage(ACTION, &error).with_source(error)),
     }
 }
 

@@ -114,7 +114,7 @@ impl LatestBase {
         let mut listings = 1;
         let base = loop {
             let newest = newest_to(&known.dataset, depth).await;
-            let newest = newest.map_err(|error| from_look(LOOKING, &error))?;
+            let newest = newest.map_err(|error| from_look(LOOKING, error))?;
             if newest.version().version >= number || listings == LISTINGS {
                 break newest;
             }
@@ -273,7 +273,7 @@ async fn has_its_tag(version: &Dataset) -> Result<bool> {
             _ => false,
         }),
         Err(object_store::Error::NotFound { .. }) => Ok(true),
-        Err(error) => Err(Error::storage(LOOKING, error)),
+        Err(error) => Err(Error::storage(LOOKING, &error).with_source(error)),
     }
 }
 

@@ -149,8 +149,5 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
 
 /// Adds the table to the text of an input error.
 pub fn in_table(uri: &str, error: Error) -> Error {
-    match error {
-        Error::InvalidInput(reason) => Error::InvalidInput(format!("table {uri}: {reason}")),
-        other => other,
-    }
+    error.input_at(format_args!("table {uri}"))
 }

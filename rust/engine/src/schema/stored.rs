@@ -38,7 +38,7 @@ impl StoredColumns {
             refuse_other_key(stored, storage)?;
         }
         let place = |name: &String| {
-            let missing = || Error::Internal(format!("column '{name}' is not in the table"));
+            let missing = || Error::internal(format!("column '{name}' is not in the table"));
             storage.index_of(name).map_err(|_| missing())
         };
         let places = wanted.iter().map(place).collect::<Result<Vec<usize>>>()?;
@@ -67,11 +67,13 @@ impl StoredColumns {
     pub fn bring(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.schema_ref();
         let place = |name: &String| {
-            let missing = || Error::Internal(format!("column '{name}' was not read"));
+            let missing = || Error::internal(format!("column '{name}' was not read"));
             columns.index_of(name).map_err(|_| missing())
         };
         let read = self.names.iter().map(place).collect::<Result<Vec<usize>>>()?;
-        let read = batch.project(&read).map_err(|error| Error::Internal(error.to_string()))?;
+        let read = batch
+            .project(&read)
+            .map_err(|error| Error::internal(error.to_string()).with_source(error))?;
         self.reconcile.apply(&read, &self.schema)
     }
 }

@@ -147,7 +147,7 @@ impl BaseCache {
 impl BaseFragment {
     fn new(fragment: &Fragment, keys: Arc<FragmentKeys>) -> Result<Self> {
         let id = u32::try_from(fragment.id).map_err(|_| {
-            Error::Internal(format!("fragment id {} exceeds 2^32 - 1", fragment.id))
+            Error::internal(format!("fragment id {} exceeds 2^32 - 1", fragment.id))
         })?;
         // Old writers record no number of rows; such a fragment counts as too large for memory.
         let rows = fragment.physical_rows.map_or(u64::MAX, |rows| rows as u64);

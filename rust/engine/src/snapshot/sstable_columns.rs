@@ -84,7 +84,7 @@ fn note_tombstones(
 ) -> Result<()> {
     let column = batch
         .column_by_name(TOMBSTONE)
-        .ok_or_else(|| Error::Internal(format!("{name} was read without {TOMBSTONE}")))?
+        .ok_or_else(|| Error::internal(format!("{name} was read without {TOMBSTONE}")))?
         .as_boolean_opt()
         .ok_or_else(|| {
             Error::corrupt(name, "misshapen", format!("column {TOMBSTONE} is not boolean"))
@@ -147,5 +147,5 @@ fn without(
 }
 
 fn position(row: usize, name: &str) -> Result<u32> {
-    u32::try_from(row).map_err(|_| Error::Internal(format!("{name}: row {row} exceeds 2^32 - 1")))
+    u32::try_from(row).map_err(|_| Error::internal(format!("{name}: row {row} exceeds 2^32 - 1")))
 }

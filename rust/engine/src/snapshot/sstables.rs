@@ -285,7 +285,9 @@ pub(super) async fn with_table(
 /// Runs CPU-bound work on a blocking thread.
 async fn on_thread<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let made = tokio::task::spawn_blocking(make).await;
-    made.map_err(|error| Error::Internal(format!("building a hash table of keys: {error}")))
+    made.map_err(|error| {
+        Error::internal(format!("building a hash table of keys: {error}")).with_source(error)
+    })
 }
 
 /// Prefetches the column metadata of the files of a dataset, and its deletion files, into Lance's

@@ -53,7 +53,9 @@ pub async fn found_rows(
                 }
                 let rows = move || rows_of(&batch, first, &key, &newer);
                 let rows = tokio::task::spawn_blocking(rows).await;
-                rows.map_err(|error| Error::Internal(format!("{action}: {error}")))?
+                rows.map_err(|error| {
+                    Error::internal(format!("{action}: {error}")).with_source(error)
+                })?
             }
         })
         .try_buffered(COMPARED);
@@ -73,7 +75,7 @@ fn rows_of(
 ) -> Result<RoaringBitmap> {
     let last = first + batch.num_rows();
     let first = u32::try_from(last).and_then(|_| u32::try_from(first)).map_err(|_| {
-        Error::Internal(format!("a fragment is limited to 2^32 - 1 rows, got {last}"))
+        Error::internal(format!("a fragment is limited to 2^32 - 1 rows, got {last}"))
     })?;
     let held = newer.held(&KeyEncoder::new(batch.schema_ref(), key)?.view(batch));
     let bytes = held.len().div_ceil(8);

@@ -171,7 +171,7 @@ impl NewerKeys {
         let hash = self.hash_bytes(key);
         let Self { hasher, table: Table::Bytes { keys, entries, .. }, .. } = self else {
             let found = "expected a key map of byte keys, found a key map of numbers";
-            return Err(Error::Internal(found.to_owned()));
+            return Err(Error::internal(found));
         };
         let is_key = |(other, _): &(u32, u32)| keys.get(*other as usize) == key;
         if let Some((_, newest)) = entries.find(hash, is_key) {
@@ -338,7 +338,7 @@ fn place(index: usize) -> Result<u32> {
 }
 
 fn null() -> Error {
-    Error::Internal("a row above the base table has a null in its primary key".to_owned())
+    Error::internal("a row above the base table has a null in its primary key")
 }
 
 #[cfg(test)]

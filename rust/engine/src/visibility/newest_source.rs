@@ -79,7 +79,7 @@ impl KeyChoice {
         let rows = self.sstables.superseded.get(&sstable).cloned();
         rows.ok_or_else(|| {
             let (shard_id, generation) = sstable;
-            Error::Internal(format!(
+            Error::internal(format!(
                 "the SSTable of generation {generation} in shard {shard_id} was not compared with \
                  the other SSTables"
             ))
@@ -227,7 +227,7 @@ impl ComparedSsTables {
             let superseded = sstables.into_iter().map(|(sstable, _)| sstable).zip(dead);
             Ok(Self { keys: newest, superseded: superseded.collect() })
         });
-        compared.await.map_err(|error| ended(&error))?
+        compared.await.map_err(ended)?
     }
 
     /// Bytes on the heap.
@@ -248,12 +248,13 @@ async fn keys_of_sstable(
         return Ok((id, keys));
     }
     let read = SpawnedTask::spawn(async move { sstable.keys(&key).await });
-    let keys = read.await.map_err(|error| ended(&error))??;
+    let keys = read.await.map_err(ended)??;
     Ok((id, keys))
 }
 
-fn ended(error: &JoinError) -> Error {
-    Error::Internal(format!("reading or comparing the keys of SSTables: {error}"))
+fn ended(error: JoinError) -> Error {
+    let text = format!("reading or comparing the keys of SSTables: {error}");
+    Error::internal(text).with_source(error)
 }
 
 fn form_of(snapshot: &Snapshot) -> KeyForm {

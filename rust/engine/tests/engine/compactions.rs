@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, Level, job_of, within};
 
 /// A compaction in one way, after which no base fragment is rewritten.
 fn only(mode: CompactionMode) -> CompactionSettings {
-    CompactionSettings { mode, max_dead_share: 1.0, ..CompactionSettings::default() }
+    CompactionSettings::default().with_mode(mode).with_max_dead_share(1.0)
 }
 
 fn treatments(result: &CompactionResult) -> Vec<Treatment> {
@@ -205,7 +205,7 @@ async fn an_sstable_of_mostly_dead_rows_is_rewritten_with_the_reason() {
             job.put(&fixture.shape.rows(&with_value(0..100, round))).await.unwrap();
         }
         job.close(true).await.unwrap();
-        let settings = CompactionSettings { dry_run: true, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_dry_run(true);
         let planned = fixture.table.compact_with(&settings).await.unwrap();
         assert_eq!(treatments(&planned), [Treatment::Rewrite]);
         let reason = &planned.sstables[0].decision.reason;
@@ -248,7 +248,7 @@ async fn rows_of_a_snapshot_stay_readable_after_a_compaction() {
         assert_eq!(before.len(), 14);
         fixture.to_log(&with_value(0..20, 4), &[]).await;
         fixture.flush().await;
-        let settings = CompactionSettings { max_dead_share: 0.0, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_max_dead_share(0.0);
         fixture.table.compact_with(&settings).await.unwrap();
         assert_eq!(fixture.seen_in(&snapshot).await, before);
         let options = ScanOptions::default();

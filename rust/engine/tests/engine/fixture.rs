@@ -125,7 +125,7 @@ impl Fixture {
     pub fn scan(&self, level: &Level, filter: Option<&str>) -> Scan {
         let filter = filter.map(Condition::from);
         let consistency = level.consistency;
-        let options = ScanOptions { filter, consistency, ..ScanOptions::default() };
+        let options = ScanOptions::default().with_filter(filter).with_consistency(consistency);
         self.table.scan(options, level.jobs.clone())
     }
 
@@ -194,7 +194,10 @@ pub async fn created(
     key: &[String],
     sharding: Sharding,
 ) -> Arc<Table> {
-    let options = CreateOptions { schema, primary_key: key.to_vec(), sharding, config: quick() };
+    let options = CreateOptions::new(schema)
+        .with_primary_key(key)
+        .with_sharding(sharding)
+        .with_config(quick());
     let uri = folder.path().join("board.lance");
     Table::create(uri.to_str().unwrap(), &options).await.unwrap()
 }

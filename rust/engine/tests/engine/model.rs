@@ -137,7 +137,7 @@ impl Life {
     }
 
     async fn compact(&mut self, mode: CompactionMode) {
-        let settings = CompactionSettings { mode, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_mode(mode);
         self.fixture.table.compact_with(&settings).await.unwrap();
     }
 

@@ -188,7 +188,7 @@ async fn a_compaction_rewrites_sstables_of_older_columns_with_the_reason() {
         let board = Board::on_every_level().await;
         board.drop_column("n").await;
         let mode = CompactionMode::Link;
-        let settings = CompactionSettings { mode, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_mode(mode);
         let moved = board.table.compact_with(&settings).await.unwrap();
         let [sstable] = &moved.sstables[..] else { panic!("{moved:?}") };
         assert_eq!(sstable.decision.treatment, Treatment::Rewrite);

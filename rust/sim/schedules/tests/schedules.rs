@@ -72,7 +72,7 @@ impl Shard {
     }
 
     async fn open(&self, config: WriterConfig) -> Arc<ShardWriter> {
-        let identity = ShardIdentity { shard_id: self.shard_id, routing: None, sharding: None };
+        let identity = ShardIdentity::new(self.shard_id);
         let (store, sink) = (self.store.clone(), self.sink.clone());
         let columns = Arc::new(FixedSchema(self.schema.clone()));
         let opened = ShardWriter::open(store, identity, columns, sink, config).await;

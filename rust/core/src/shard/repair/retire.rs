@@ -80,7 +80,7 @@ fn is_of_another(manifest: &ShardManifest, sharding: &str) -> bool {
 /// The result `done`, or success where another process gave the shard to `sharding` meanwhile: then
 /// its rows are routed by that sharding.
 async fn unless_own(manifests: &ManifestStore, sharding: &str, done: Result<()>) -> Result<()> {
-    let Err(Error::InvalidInput(_) | Error::Fenced { .. }) = &done else { return done };
+    let Err(Error::InvalidInput { .. } | Error::Fenced { .. }) = &done else { return done };
     if is_of_another(&*manifests.existing().await?, sharding) { done } else { Ok(()) }
 }
 

@@ -90,12 +90,13 @@ fn refuse_uncopied(report: &WalReport, from: WalPosition) -> Result<()> {
 
 fn half_done(error: Error, shard_id: ShardId, from: WalPosition) -> Error {
     match error {
-        Error::Storage { action, reason } => Error::storage(
-            format!(
+        Error::Storage { action, reason, source } => Error::Storage {
+            action: format!(
                 "truncating the log of shard {shard_id} from entry {from}; half done, call again"
             ),
-            format!("{action}: {reason}"),
-        ),
+            reason: format!("{action}: {reason}"),
+            source,
+        },
         other => other,
     }
 }

@@ -179,7 +179,7 @@ impl Widening {
         }
         let written = writer.finish().await.context(&action)?;
         if written.num_rows != physical as u64 {
-            return Err(Error::Internal(format!(
+            return Err(Error::internal(format!(
                 "{action}: fragment {} has {physical} rows, {} were read",
                 fragment.id(),
                 written.num_rows

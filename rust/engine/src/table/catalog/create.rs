@@ -42,8 +42,10 @@ use crate::table::Table;
 const TABLE_ID: &str = "lancemem_table_id";
 /// Attempts of a commit to the base table.
 const ATTEMPTS: u32 = 8;
+
 /// The settings of a new table.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// Columns.
     pub schema: SchemaRef,
@@ -55,6 +57,38 @@ pub struct CreateOptions {
     pub config: WriterConfig,
 }
 
+impl CreateOptions {
+    /// An append-only table with one shard, whose jobs have the default settings.
+    #[must_use]
+    pub fn new(schema: SchemaRef) -> Self {
+        Self {
+            schema,
+            primary_key: Vec::new(),
+            sharding: Sharding::Unsharded,
+            config: WriterConfig::default(),
+        }
+    }
+
+    /// Sets [`Self::primary_key`].
+    #[must_use]
+    pub fn with_primary_key(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let primary_key = columns.into_iter().map(Into::into).collect();
+        Self { primary_key, ..self }
+    }
+
+    /// Sets [`Self::sharding`].
+    #[must_use]
+    pub fn with_sharding(self, sharding: Sharding) -> Self {
+        Self { sharding, ..self }
+    }
+
+    /// Sets [`Self::config`].
+    #[must_use]
+    pub fn with_config(self, config: WriterConfig) -> Self {
+        Self { config, ..self }
+    }
+}
+
 impl Table {
     /// Creates an empty table with its shards. A create that was interrupted is finished.
     ///
@@ -63,18 +97,16 @@ impl Table {
     ///
     /// use arrow_schema::{DataType, Field, Schema};
     /// use lancemem::table::CreateOptions;
-    /// use lancemem::{Sharding, Table, WriterConfig};
+    /// use lancemem::{Sharding, Table};
     ///
     /// # async fn example() -> lancemem::Result<()> {
-    /// let options = CreateOptions {
-    ///     schema: Arc::new(Schema::new(vec![
-    ///         Field::new("id", DataType::Int64, false),
-    ///         Field::new("price", DataType::Float64, true),
-    ///     ])),
-    ///     primary_key: vec!["id".to_owned()],
-    ///     sharding: Sharding::Bucket { column: "id".to_owned(), buckets: 4 },
-    ///     config: WriterConfig::default(),
-    /// };
+    /// let schema = Schema::new(vec![
+    ///     Field::new("id", DataType::Int64, false),
+    ///     Field::new("price", DataType::Float64, true),
+    /// ]);
+    /// let options = CreateOptions::new(Arc::new(schema))
+    ///     .with_primary_key(["id"])
+    ///     .with_sharding(Sharding::Bucket { column: "id".to_owned(), buckets: 4 });
     /// let table = Table::create("/data/board.lance", &options).await?;
     /// assert_eq!(table.primary_key(), ["id"]);
     /// # Ok(())
@@ -141,7 +173,7 @@ impl Catalog {
             ..WriteParams::default()
         };
         let written = Dataset::write(reader, location.uri(), Some(params)).await;
-        let base = written.map_err(|error| from_create(&action, &error))?;
+        let base = written.map_err(|error| from_create(&action, error))?;
         Self::finished(base, location, options).await
     }
 
@@ -152,7 +184,7 @@ impl Catalog {
         if catalog.sharding.as_ref() == Some(&options.sharding) {
             return Ok(catalog);
         }
-        Err(Error::TableExists(format!(
+        Err(Error::table_exists(format!(
             "table {} exists; another process created it at the same time with another sharding; \
              open it with lancemem.open_table(uri), or choose another address",
             catalog.uri()
@@ -204,7 +236,7 @@ async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     } else {
         "lancemem.enable(uri, ...): it is a Lance table without a MemWAL index"
     };
-    Ok(Error::TableExists(format!("table {uri} exists; open it with {call}")))
+    Ok(Error::table_exists(format!("table {uri} exists; open it with {call}")))
 }
 
 /// Whether an interrupted create left this table: the first version, without rows and without an
@@ -250,7 +282,7 @@ async fn enable(
     }
     let details = details_of(&base)
         .await?
-        .ok_or_else(|| Error::Internal(format!("{action}: the new version has no such index")))?;
+        .ok_or_else(|| Error::internal(format!("{action}: the new version has no such index")))?;
     // Field ids are made non-reusable by the first write of rows, not here. Until then there are no
     // rows above the base table, and older programs can still commit to it.
     if location.is_local() && config.fsync {
@@ -329,12 +361,15 @@ async fn retire_shards(store: &Store, location: &Location, sharding: &str) -> Re
             continue;
         }
         retire(store, &manifests, sharding).await.map_err(|error| match error {
-            Error::InvalidInput(why) => Error::input(format!(
-                "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. Restore \
-                 the version of the table that has the index; or remove the folder {}/{shard_id}, \
-                 and those rows with it",
-                paths::MEM_WAL
-            )),
+            Error::InvalidInput { message: why, source } => Error::InvalidInput {
+                message: format!(
+                    "table {uri} has no MemWAL index, and rows of a time when it had one: {why}. \
+                     Restore the version of the table that has the index; or remove the folder \
+                     {}/{shard_id}, and those rows with it",
+                    paths::MEM_WAL
+                ),
+                source,
+            },
             error => error,
         })?;
         let epoch = manifests.existing().await?.writer_epoch;

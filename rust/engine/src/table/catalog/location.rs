@@ -89,7 +89,7 @@ impl Location {
 
     /// Opens the base table.
     pub(crate) async fn open(&self) -> Result<Dataset> {
-        self.load().await.map_err(|error| self.failed(&error))
+        self.load().await.map_err(|error| self.failed(error))
     }
 
     /// Opens the base table, if it exists.
@@ -97,7 +97,7 @@ impl Location {
         match self.load().await {
             Ok(base) => Ok(Some(base)),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
@@ -115,10 +115,10 @@ impl Location {
         .await
     }
 
-    fn failed(&self, error: &lance_core::Error) -> Error {
+    fn failed(&self, error: lance_core::Error) -> Error {
         let action = format!("opening table {}", self.uri);
         // If the table's folder itself is no folder, there is no table.
-        if has_no_file(error) && self.is_local() && PathBuf::from(&self.uri).is_dir() {
+        if has_no_file(&error) && self.is_local() && PathBuf::from(&self.uri).is_dir() {
             return from_base(&action, error);
         }
         from_open(&action, error)
@@ -142,7 +142,7 @@ impl Location {
         let params = self.store_params().unwrap_or_default();
         let reached = ObjectStore::from_uri_and_params(registry, &self.uri, &params).await;
         let (store, path) =
-            reached.map_err(|error| from_create("reaching the object store", &error))?;
+            reached.map_err(|error| from_create("reaching the object store", error))?;
         refuse_local(&store, &self.uri)?;
         Ok(Store::new(store.inner.clone(), path))
     }

@@ -276,7 +276,7 @@ impl Catalog {
     /// the error names the ways to resolve that.
     fn refused(&self, manifest: &ShardManifest, error: Error) -> Error {
         match (error, self.check_sharding(manifest)) {
-            (Error::InvalidInput(_), Err(refused)) => refused,
+            (Error::InvalidInput { .. }, Err(refused)) => refused,
             (error, _) => error,
         }
     }

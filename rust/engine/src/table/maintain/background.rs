@@ -205,7 +205,7 @@ impl Keeper {
         let has_backlog = generations >= self.config.max_uncompacted_generations;
         let limit = self.config.maintenance_bytes_per_second;
         let bytes_per_second = if has_backlog { 0 } else { limit };
-        let settings = CompactionSettings { bytes_per_second, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_bytes_per_second(bytes_per_second);
         let done = self.table.compact_with(&settings).boxed().await?;
         // Without the refresh the job would count the moved SSTables until its next flush.
         self.job.refresh().await?;
@@ -227,7 +227,7 @@ impl Keeper {
         let started = Instant::now();
         let older_than = self.config.maintenance_older_than;
         let settings =
-            CollectionSettings { older_than, base_files, ..CollectionSettings::default() };
+            CollectionSettings::default().with_older_than(older_than).with_base_files(base_files);
         let done = self.table.collect_garbage(&settings).boxed().await?;
         self.stats.send_modify(|stats| {
             stats.collections += 1;
@@ -278,7 +278,7 @@ fn record_error(table: &Table, stats: &watch::Sender<MaintenanceStats>, error: &
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    Error::Internal(format!("maintenance panicked: {text}"))
+    Error::internal(format!("maintenance panicked: {text}"))
 }
 
 fn whole_ms(started: Instant) -> u64 {

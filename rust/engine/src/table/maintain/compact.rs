@@ -374,12 +374,7 @@ mod tests {
     }
 
     async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
-        let options = CreateOptions {
-            schema: rows(0..0).schema(),
-            primary_key: vec!["id".to_owned()],
-            sharding: Sharding::Unsharded,
-            config: WriterConfig::default(),
-        };
+        let options = CreateOptions::new(rows(0..0).schema()).with_primary_key(["id"]);
         let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
         let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();

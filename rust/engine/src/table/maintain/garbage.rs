@@ -303,7 +303,9 @@ impl<'a> Remover<'a> {
         let of_base = base.object_store(None).await.context("opening the table's store")?;
         let root = local_path(&of_base, &base.branch_location().path);
         let root = root.map(|root| root.canonicalize()).transpose();
-        let root = root.map_err(|error| Error::storage("resolving the table's folder", error))?;
+        let root = root.map_err(|error| {
+            Error::storage("resolving the table's folder", &error).with_source(error)
+        })?;
         Ok(Self { store, root })
     }
 
@@ -342,7 +344,9 @@ impl<'a> Remover<'a> {
         let paths: Vec<String> = files.cloned().chain(folders).collect();
         let are_inside = move || paths.iter().all(|path| is_inside(&root, path).is_ok());
         let are_inside = tokio::task::spawn_blocking(are_inside).await;
-        are_inside.map_err(|error| Error::Internal(format!("resolving links: {error}")))
+        are_inside.map_err(|error| {
+            Error::internal(format!("resolving links: {error}")).with_source(error)
+        })
     }
 }
 
@@ -352,7 +356,7 @@ async fn on_disk<T: Send + 'static>(
 ) -> Result<T> {
     let name = path.to_owned();
     let done = change(tokio::task::spawn_blocking(move || work(&name))).await;
-    done.map_err(|error| Error::Internal(format!("removing {path}: {error}")))?
+    done.map_err(|error| Error::internal(format!("removing {path}: {error}")).with_source(error))?
 }
 
 /// Removes a folder; false where it did not exist.
@@ -361,10 +365,14 @@ fn remove_folder(root: &LocalPath, path: &str) -> Result<bool> {
     match std::fs::remove_dir_all(&folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         removed => {
-            removed.map_err(|error| Error::storage(format!("removing {path}"), error))?;
+            removed.map_err(|error| unremoved(path, error))?;
             Ok(true)
         }
     }
+}
+
+fn unremoved(path: &str, error: std::io::Error) -> Error {
+    Error::storage(format!("removing {path}"), &error).with_source(error)
 }
 
 /// Whether the folder of a file exists; an error where its path leads out of the table.
@@ -378,8 +386,10 @@ fn is_inside(root: &LocalPath, path: &str) -> Result<bool> {
 fn resolved(root: &LocalPath, path: &str) -> Result<Option<PathBuf>> {
     let folder = match root.join(path).canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if is_no_file(&error) => return Err(Error::corrupt(path, NO_FILE, error)),
-        folder => folder.map_err(|error| Error::storage(format!("removing {path}"), error))?,
+        Err(error) if is_no_file(&error) => {
+            return Err(Error::corrupt(path, NO_FILE, &error).with_source(error));
+        }
+        folder => folder.map_err(|error| unremoved(path, error))?,
     };
     if folder != root.join(path) {
         return Err(Error::input(format!(

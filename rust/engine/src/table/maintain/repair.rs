@@ -218,8 +218,6 @@ mod tests {
     use std::fs;
 
     use arrow_array::{Int64Array, RecordBatch};
-    use lancemem_core::format::Sharding;
-    use lancemem_core::types::WriterConfig;
 
     use super::*;
     use crate::table::CreateOptions;
@@ -229,12 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ids = Arc::new(Int64Array::from_iter_values(0..10));
         let rows = RecordBatch::try_from_iter_with_nullable([("id", ids as _, false)]).unwrap();
-        let options = CreateOptions {
-            schema: rows.schema(),
-            primary_key: vec!["id".to_owned()],
-            sharding: Sharding::Unsharded,
-            config: WriterConfig::default(),
-        };
+        let options = CreateOptions::new(rows.schema()).with_primary_key(["id"]);
         let table = Table::create(folder.path().to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
         let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();

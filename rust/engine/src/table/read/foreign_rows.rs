@@ -103,7 +103,7 @@ impl ForeignRows {
         while let Some(batch) = batches.try_next().await.in_sstable(&name)? {
             let columns = names.iter().map(|name| batch.column_by_name(name).cloned());
             let columns: Vec<_> = columns.collect::<Option<_>>().ok_or_else(|| {
-                Error::Internal(format!("{name} was read without one of its columns"))
+                Error::internal(format!("{name} was read without one of its columns"))
             })?;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch =

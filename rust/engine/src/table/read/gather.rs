@@ -193,9 +193,9 @@ impl Reader {
         known: &Arc<TableSchema>,
     ) -> Result<Arc<TableSchema>> {
         match self.catalog.latest().await {
-            Err(refused @ Error::InvalidInput(_)) => Err(refused),
+            Err(refused @ Error::InvalidInput { .. }) => Err(refused),
             Ok(latest)
-                if matches!(error, Error::InvalidInput(_))
+                if matches!(error, Error::InvalidInput { .. })
                     && !Arc::ptr_eq(&latest.schema, known) =>
             {
                 Ok(latest.schema)

@@ -23,8 +23,15 @@ use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
 
-/// What to read.
+/// What to read: by default all rows, with all columns.
+///
+/// ```
+/// # use lancemem::{Condition, ScanOptions};
+/// let options = ScanOptions::default().with_filter(Condition::from("price > 3")).with_limit(10);
+/// assert_eq!(options.limit, Some(10));
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ScanOptions {
     /// Columns of the result, in order; `None` for all.
     pub columns: Option<Vec<String>>,
@@ -39,6 +46,44 @@ pub struct ScanOptions {
     pub part: Option<ReadPart>,
     /// The consistency of the read. Ignored in a read of a snapshot, which has its own.
     pub consistency: Consistency,
+}
+
+impl ScanOptions {
+    /// Sets [`Self::columns`].
+    #[must_use]
+    pub fn with_columns(self, columns: impl Into<Option<Vec<String>>>) -> Self {
+        Self { columns: columns.into(), ..self }
+    }
+
+    /// Sets [`Self::filter`].
+    #[must_use]
+    pub fn with_filter(self, filter: impl Into<Option<Condition>>) -> Self {
+        Self { filter: filter.into(), ..self }
+    }
+
+    /// Sets [`Self::offset`].
+    #[must_use]
+    pub fn with_offset(self, offset: usize) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// Sets [`Self::limit`].
+    #[must_use]
+    pub fn with_limit(self, limit: impl Into<Option<usize>>) -> Self {
+        Self { limit: limit.into(), ..self }
+    }
+
+    /// Sets [`Self::part`].
+    #[must_use]
+    pub fn with_part(self, part: impl Into<Option<ReadPart>>) -> Self {
+        Self { part: part.into(), ..self }
+    }
+
+    /// Sets [`Self::consistency`].
+    #[must_use]
+    pub fn with_consistency(self, consistency: Consistency) -> Self {
+        Self { consistency, ..self }
+    }
 }
 
 /// A read that has not begun.
@@ -251,11 +296,9 @@ impl Table {
     ///
     /// # async fn example() -> lancemem::Result<()> {
     /// let table = Table::open("/data/board.lance").await?;
-    /// let options = ScanOptions {
-    ///     columns: Some(vec!["id".to_owned(), "price".to_owned()]),
-    ///     filter: Some(Condition::from("price > 3")),
-    ///     ..ScanOptions::default()
-    /// };
+    /// let options = ScanOptions::default()
+    ///     .with_columns(vec!["id".to_owned(), "price".to_owned()])
+    ///     .with_filter(Condition::from("price > 3"));
     /// let (schema, mut batches) = table.scan(options, Vec::new()).batches().await?;
     /// while let Some(batch) = batches.try_next().await? {
     ///     assert_eq!(batch.num_columns(), schema.fields().len());

@@ -32,7 +32,7 @@ impl Table {
             return Ok(snapshot.clone());
         }
         let snapshot = self.reader.open_token(token).await;
-        let snapshot = snapshot.map_err(|error| self.reader.gone(token, &error))?;
+        let snapshot = snapshot.map_err(|error| self.reader.gone(token, error))?;
         *self.reader.token_snapshot.lock().await = Some((token.clone(), snapshot.clone()));
         Ok(snapshot)
     }
@@ -68,16 +68,15 @@ impl Reader {
 
     /// The error of a snapshot that cannot be opened. A storage error may pass and stays one; every
     /// other error means that the snapshot is gone.
-    fn gone(&self, token: &SnapshotToken, error: &Error) -> Error {
+    fn gone(&self, token: &SnapshotToken, error: Error) -> Error {
         if error.kind() == ErrorKind::Retry {
-            return Error::storage(
-                format!("opening snapshot {token} of {}", self.catalog.uri()),
-                error,
-            );
+            let action = format!("opening snapshot {token} of {}", self.catalog.uri());
+            return Error::storage(action, &error).with_source(error);
         }
-        Error::input(format!(
+        let text = format!(
             "snapshot {token} cannot be read any more, or is of another table than {}: {error}",
             self.catalog.uri()
-        ))
+        );
+        Error::input(text).with_source(error)
     }
 }

@@ -475,7 +475,7 @@ impl BulkWriter {
     }
 
     async fn add(&mut self, batch: WriteBatch<'_>) -> Result<()> {
-        let WriteBatch { rows, deletes } = batch;
+        let WriteBatch { rows, deletes, .. } = batch;
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -487,7 +487,7 @@ impl BulkWriter {
                 _ => None,
             };
             let deletes = mask.as_ref().map_or(deletes, |mask| Deletes::Mask(mask.as_boolean()));
-            let accepted = WriteBatch { rows: &part, deletes }.accept(&self.schema)?;
+            let accepted = WriteBatch::new(&part, deletes).accept(&self.schema)?;
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
         }
         let most = self.catalog.defaults.max_memtable_size;
@@ -544,7 +544,8 @@ impl BulkWriter {
         let schema = self.schema.clone();
         let view =
             tokio::task::spawn_blocking(move || unlisted_rows(&schema, &catalog.defaults, rows));
-        let view = view.await.map_err(|error| Error::Internal(error.to_string()))?;
+        let view =
+            view.await.map_err(|error| Error::internal(error.to_string()).with_source(error))?;
         let listed = sink.write(&view).await?;
         self.waiting.remove(&shard_id);
         self.sstables.push(StagedSsTable {

@@ -142,7 +142,7 @@ impl Job {
         let is_foreign = catalog.is_foreign(&manifest).await?;
         let sharding = if is_foreign { &manifest.sharding } else { &catalog.sharding_record };
         let sharding = sharding.clone();
-        let identity = ShardIdentity { shard_id, routing, sharding };
+        let identity = ShardIdentity::new(shard_id).with_routing(routing).with_sharding(sharding);
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
             base: catalog.base.clone(),
@@ -419,8 +419,8 @@ impl LanceSink {
     /// the job's SSTable would be listed as an SSTable of the other table.
     async fn check_there(&self) -> Result<()> {
         match self.base.check_there().await {
-            Err(Error::InvalidInput(reason)) => {
-                Err(Error::Poisoned { shard: self.shard_id, reason })
+            Err(Error::InvalidInput { message, source }) => {
+                Err(Error::Poisoned { shard: self.shard_id, reason: message, source })
             }
             checked => checked,
         }

@@ -48,14 +48,14 @@ impl Part<'_> {
     /// Writes the rows as one put, which becomes one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
         let options = WriteOptions::default().txn(self.txn);
-        let WriteBatch { rows, deletes } = self.batch;
+        let WriteBatch { rows, deletes, .. } = self.batch;
         // All rows go to this shard, in their order, so no second copy is made.
         if self.positions.len() == rows.num_rows() {
             return job.write(self.batch, options).await;
         }
         let rows = take_record_batch(rows, &self.positions).context("routing rows")?;
         let Deletes::Mask(mask) = deletes else {
-            return job.write(WriteBatch { rows: &rows, deletes }, options).await;
+            return job.write(WriteBatch::new(&rows, deletes), options).await;
         };
         let mask = take(mask, &self.positions, None).context("routing rows")?;
         job.write(WriteBatch::changes(&rows, mask.as_boolean()), options).await
@@ -285,6 +285,6 @@ async fn close(job: &Job) -> Result<()> {
 
 /// The shard of an ordinal that rows were routed to.
 pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
-    let missing = || Error::Internal(format!("rows have ordinal {ordinal}, which no shard has"));
+    let missing = || Error::internal(format!("rows have ordinal {ordinal}, which no shard has"));
     routing.get(&ordinal).copied().ok_or_else(missing)
 }

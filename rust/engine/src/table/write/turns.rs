@@ -85,12 +85,10 @@ impl Attempts {
 }
 
 fn unknown(entry: PlannedEntry) -> Error {
-    Error::Poisoned {
-        shard: entry.shard_id,
-        reason: format!(
-            "another writer took the shard while this call wrote entry {} of its log. The log has no \
-             such entry now, so it is not known whether the rows of this call are in the shard",
-            entry.position
-        ),
-    }
+    let reason = format!(
+        "another writer took the shard while this call wrote entry {} of its log. The log has no \
+         such entry now, so it is not known whether the rows of this call are in the shard",
+        entry.position
+    );
+    Error::poisoned(entry.shard_id, reason)
 }

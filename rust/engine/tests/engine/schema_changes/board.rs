@@ -73,7 +73,7 @@ impl Board {
     pub async fn check(&self, level: &Level, want: &Seen) {
         for table in [self.table.clone(), Table::open(self.table.uri()).await.unwrap()] {
             let consistency = level.consistency;
-            let options = ScanOptions { consistency, ..ScanOptions::default() };
+            let options = ScanOptions::default().with_consistency(consistency);
             let (schema, scanned) =
                 table.scan(options, level.jobs.clone()).collect().await.unwrap();
             assert_eq!(texts(&scanned), *want, "a scan");

@@ -26,12 +26,7 @@ fn rows(ids: std::ops::Range<i64>, value: i64) -> RecordBatch {
 }
 
 async fn table_in(folder: &tempfile::TempDir) -> Arc<Table> {
-    let options = CreateOptions {
-        schema: rows(0..0, 0).schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig::default(),
-    };
+    let options = CreateOptions::new(rows(0..0, 0).schema()).with_primary_key(["id"]);
     Table::create(folder.path().canonicalize().unwrap().to_str().unwrap(), &options).await.unwrap()
 }
 
@@ -205,12 +200,10 @@ async fn a_closed_and_a_dropped_job_leave_no_task_behind() {
 #[tokio::test]
 async fn jobs_of_one_table_take_turns_and_two_programs_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let options = CreateOptions {
-        schema: rows(0..0, 0).schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Bucket { column: "id".to_owned(), buckets: 3 },
-        config: WriterConfig { maintenance: true, ..WriterConfig::default() },
-    };
+    let options = CreateOptions::new(rows(0..0, 0).schema())
+        .with_primary_key(["id"])
+        .with_sharding(Sharding::Bucket { column: "id".to_owned(), buckets: 3 })
+        .with_config(WriterConfig { maintenance: true, ..WriterConfig::default() });
     let uri = folder.path().canonicalize().unwrap();
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let other = Table::open(uri.to_str().unwrap()).await.unwrap();

@@ -9,8 +9,6 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::cleanup::CleanupPolicy;
-use lancemem_core::format::Sharding;
-use lancemem_core::types::WriterConfig;
 
 use super::*;
 use crate::holds::hold;
@@ -28,12 +26,7 @@ fn rows(ids: std::ops::Range<i64>, value: i64) -> RecordBatch {
 
 /// A table with a fragment of ten rows, one of them dead.
 async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
-    let options = CreateOptions {
-        schema: rows(0..0, 0).schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig::default(),
-    };
+    let options = CreateOptions::new(rows(0..0, 0).schema()).with_primary_key(["id"]);
     let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
@@ -43,7 +36,7 @@ async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
 }
 
 fn without_rewrite() -> CompactionSettings {
-    CompactionSettings { max_dead_share: 1.0, ..CompactionSettings::default() }
+    CompactionSettings::default().with_max_dead_share(1.0)
 }
 
 async fn move_rows(table: &Table, job: &Job, ids: std::ops::Range<i64>, value: i64) {
@@ -78,7 +71,7 @@ async fn a_rewrite_that_was_planned_before_a_version_that_is_gone_brings_no_row_
         let folder = tempfile::tempdir().unwrap();
         let (table, job) = table_in(folder.path()).await;
         let gate = hold(held, table.latest_base().await.unwrap().uri());
-        let settings = CompactionSettings { max_dead_share: 0.0, ..CompactionSettings::default() };
+        let settings = CompactionSettings::default().with_max_dead_share(0.0);
         let meanwhile = async {
             gate.wait_for_visitors(1).await;
             open(folder.path()).await.delete("id = 7").await.unwrap();

@@ -8,7 +8,6 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
-use lancemem_core::format::Sharding;
 use lancemem_core::shard::ShardSnapshot;
 use lancemem_core::types::WriterConfig;
 
@@ -48,12 +47,7 @@ impl LiveJob for Busy {
 #[tokio::test]
 async fn a_compaction_behind_the_rows_in_memory_shows_a_later_put_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
-    let options = CreateOptions {
-        schema: rows(&[], 0).schema(),
-        primary_key: vec!["id".to_owned()],
-        sharding: Sharding::Unsharded,
-        config: WriterConfig::default(),
-    };
+    let options = CreateOptions::new(rows(&[], 0).schema()).with_primary_key(["id"]);
     let uri = folder.path().canonicalize().unwrap();
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
