@@ -9,19 +9,24 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use lancemem::table::CreateOptions;
-use lancemem::{Job, Sharding, Table, WriterConfig};
+use lancemem::{Job, MaintenanceConfig, Sharding, Table, WriterConfig};
 
 /// A table of one shard with the key `id`.
 pub async fn created(uri: &str, schema: SchemaRef, config: WriterConfig) -> Arc<Table> {
     let primary_key = vec!["id".to_owned()];
-    let options = CreateOptions { schema, primary_key, sharding: Sharding::Unsharded, config };
+    let maintenance = MaintenanceConfig::default();
+    let sharding = Sharding::Unsharded;
+    let options = CreateOptions { schema, primary_key, sharding, config, maintenance };
     Table::create(uri, &options).await.unwrap()
 }
 
 /// A job of its shard, with the table's settings.
 pub async fn job_of(table: &Arc<Table>) -> Arc<Job> {
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap()
+    table
+        .start_job(shard_id, table.writer_defaults().clone(), table.maintenance_defaults().clone())
+        .await
+        .unwrap()
 }
 
 /// The median time.

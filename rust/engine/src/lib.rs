@@ -53,7 +53,7 @@ pub use record_index::RecordIndexReport;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};
 pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
-    BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceStats,
-    RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table, TableVersion,
-    WriteResult,
+    BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceConfig,
+    MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table,
+    TableVersion, WriteResult,
 };

@@ -15,7 +15,7 @@ use lancemem_core::types::WriterConfig;
 use tempfile::TempDir;
 
 use super::*;
-use crate::table::CreateOptions;
+use crate::table::{CreateOptions, MaintenanceConfig};
 
 fn rows(from: i64, to: i64, prefix: &str) -> RecordBatch {
     let ids = Int64Array::from_iter_values(from..to);
@@ -36,12 +36,20 @@ async fn board() -> (TempDir, Arc<Table>) {
         primary_key: vec!["id".to_owned()],
         sharding: Sharding::Unsharded,
         config: WriterConfig::default(),
+        maintenance: MaintenanceConfig::default(),
     };
     let uri = folder.path().join("board.lance");
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     for (part, flush) in [(rows(0, 10, "base"), true), (rows(0, 3, "run"), true)] {
-        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        let job = table
+            .start_job(
+                shard_id,
+                table.writer_defaults().clone(),
+                table.maintenance_defaults().clone(),
+            )
+            .await
+            .unwrap();
         job.put(&part).await.unwrap();
         job.close(flush).await.unwrap();
         if part.num_rows() == 10 {

@@ -222,7 +222,7 @@ mod tests {
     use lancemem_core::types::WriterConfig;
 
     use super::*;
-    use crate::table::CreateOptions;
+    use crate::table::{CreateOptions, MaintenanceConfig};
 
     #[tokio::test]
     async fn an_sstable_that_was_compacted_and_collected_during_a_check_is_not_damaged() {
@@ -234,10 +234,18 @@ mod tests {
             primary_key: vec!["id".to_owned()],
             sharding: Sharding::Unsharded,
             config: WriterConfig::default(),
+            maintenance: MaintenanceConfig::default(),
         };
         let table = Table::create(folder.path().to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
-        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        let job = table
+            .start_job(
+                shard_id,
+                table.writer_defaults().clone(),
+                table.maintenance_defaults().clone(),
+            )
+            .await
+            .unwrap();
         job.put(&rows).await.unwrap();
         job.close(true).await.unwrap();
         let listed = table.shards().await.unwrap();

@@ -14,7 +14,7 @@ use lancemem_core::types::WriterConfig;
 
 use super::*;
 use crate::holds::hold;
-use crate::table::catalog::CreateOptions;
+use crate::table::catalog::{CreateOptions, MaintenanceConfig};
 use crate::table::write::Job;
 
 fn rows(ids: std::ops::Range<i64>, value: i64) -> RecordBatch {
@@ -33,10 +33,14 @@ async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
         primary_key: vec!["id".to_owned()],
         sharding: Sharding::Unsharded,
         config: WriterConfig::default(),
+        maintenance: MaintenanceConfig::default(),
     };
     let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+    let job = table
+        .start_job(shard_id, table.writer_defaults().clone(), table.maintenance_defaults().clone())
+        .await
+        .unwrap();
     move_rows(&table, &job, 0..10, 1).await;
     move_rows(&table, &job, 0..1, 2).await;
     (table, job)
