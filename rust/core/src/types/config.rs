@@ -50,7 +50,6 @@ impl std::str::FromStr for KeyIndexKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own, by name")]
 pub struct WriterConfig {
     /// Whether `put` returns only after its rows are in the WAL.
     pub durable_write: bool,

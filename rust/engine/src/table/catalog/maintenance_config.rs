@@ -184,7 +184,7 @@ mod tests {
             ("wal_persist_retry_base_delay_ms", "50"),
         ];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(persisted, expected.into());
+        assert_eq!(persisted, BTreeMap::from(expected));
     }
 
     #[test]
