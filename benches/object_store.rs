@@ -46,7 +46,7 @@ async fn measure(producers: usize) {
     let identity = ShardIdentity::new(shard_id);
     let sink: Arc<MemorySink> = Arc::default();
     let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
-    let config = WriterConfig { max_memtable_rows: 100_000_000, ..WriterConfig::default() };
+    let config = WriterConfig::default().with_max_memtable_rows(100_000_000);
     let writer = Arc::new(ShardWriter::open(store, identity, columns, sink, config).await.unwrap());
     requests.forget_requests();
 

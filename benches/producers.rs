@@ -72,13 +72,11 @@ async fn measure(folder: &Path, producers: usize, batch_rows: i64) -> (f64, f64)
     let sink: Arc<MemorySink> = Arc::default();
     let columns = Arc::new(FixedSchema(KeyShape::Int64.row_schema()));
     // The sink in memory sorts its rows, so no MemTable is flushed.
-    let config = WriterConfig {
-        max_memtable_rows: 1 << 31,
-        max_memtable_batches: 1 << 31,
-        max_memtable_size: 1 << 40,
-        max_unflushed_memtable_bytes: 1 << 42,
-        ..WriterConfig::default()
-    };
+    let config = WriterConfig::default()
+        .with_max_memtable_rows(1 << 31)
+        .with_max_memtable_batches(1 << 31)
+        .with_max_memtable_size(1 << 40)
+        .with_max_unflushed_memtable_bytes(1 << 42);
     let writer = Arc::new(ShardWriter::open(store, identity, columns, sink, config).await.unwrap());
     let started = Instant::now();
     let tasks: Vec<_> = (0..producers)

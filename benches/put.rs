@@ -80,14 +80,12 @@ impl Case {
         let shard_id = ShardId::from_u128(1);
         let manifests = ManifestStore::new(store.clone(), shard_id, 2);
         manifests.initialize(1, BTreeMap::new()).await.unwrap();
-        let config = WriterConfig {
-            durable_write: false,
-            key_index,
-            sync_indexed_write,
-            max_memtable_rows: 2 * ROWS_PER_RUN,
-            max_memtable_batches: 2 * ROWS_PER_RUN,
-            ..WriterConfig::default()
-        };
+        let config = WriterConfig::default()
+            .with_durable_write(false)
+            .with_key_index(key_index)
+            .with_sync_indexed_write(sync_indexed_write)
+            .with_max_memtable_rows(2 * ROWS_PER_RUN)
+            .with_max_memtable_batches(2 * ROWS_PER_RUN);
         let identity = ShardIdentity::new(shard_id);
         let sink: Arc<MemorySink> = Arc::default();
         let columns = Arc::new(FixedSchema(self.shape.row_schema()));

@@ -34,9 +34,11 @@ def documented() -> dict[str, str]:
     return found
 
 
-def test_help_of_the_settings_explains_each() -> None:
-    text = documented()["WriterConfig"]
-    settings = inspect.signature(lancemem.WriterConfig).parameters
+@pytest.mark.parametrize("settings_class", [lancemem.WriterConfig, lancemem.MaintenanceConfig])
+def test_help_of_the_settings_explains_each(settings_class: type) -> None:
+    text = documented()[settings_class.__name__]
+    settings = inspect.signature(settings_class).parameters
+    assert settings
     assert [name for name in settings if f"\n    {name}: " not in text] == []
 
 

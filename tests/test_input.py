@@ -700,8 +700,8 @@ DURATIONS: dict[str, Callable[[lancemem.Table, timedelta], object]] = {
     "max_wal_flush_interval": lambda _, it: lancemem.WriterConfig(max_wal_flush_interval=it),
     "max_compaction_wait": lambda _, it: lancemem.WriterConfig(max_compaction_wait=it),
     "idle_flush_interval": lambda _, it: lancemem.WriterConfig(idle_flush_interval=it),
-    "maintenance_interval": lambda _, it: lancemem.WriterConfig(maintenance_interval=it),
-    "maintenance_older_than": lambda _, it: lancemem.WriterConfig(maintenance_older_than=it),
+    "interval": lambda _, it: lancemem.MaintenanceConfig(interval=it),
+    "older_than": lambda _, it: lancemem.MaintenanceConfig(older_than=it),
     "stall_timeout": _serve_patiently,
 }
 
@@ -726,20 +726,20 @@ def test_a_duration_is_a_timedelta_of_whole_milliseconds(name: str, table: lance
 def test_zero_is_never_no_limit(table: lancemem.Table) -> None:
     with pytest.raises(lancemem.InvalidInputError, match=r"^idle_flush_interval: .* 'never'"):
         lancemem.WriterConfig(idle_flush_interval=timedelta(0))
-    with pytest.raises(lancemem.InvalidInputError, match=r"^maintenance_bytes_per_second: .*'unli"):
-        lancemem.WriterConfig(maintenance_bytes_per_second=0)
+    with pytest.raises(lancemem.InvalidInputError, match=r"^bytes_per_second: .*'unli"):
+        lancemem.MaintenanceConfig(bytes_per_second=0)
     with pytest.raises(lancemem.InvalidInputError, match=r"^bytes_per_second .* None is no limit"):
         table.compact(bytes_per_second=0)
     with pytest.raises(lancemem.InvalidInputError, match="a timedelta or 'never', got 'soon'"):
         lancemem.WriterConfig(idle_flush_interval="soon")  # type: ignore[arg-type]
     with pytest.raises(lancemem.InvalidInputError, match="a number or 'unlimited', got 'fast'"):
-        lancemem.WriterConfig(maintenance_bytes_per_second="fast")  # type: ignore[arg-type]
+        lancemem.MaintenanceConfig(bytes_per_second="fast")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        lancemem.WriterConfig(maintenance_bytes_per_second=1.5)  # type: ignore[arg-type]
+        lancemem.MaintenanceConfig(bytes_per_second=1.5)  # type: ignore[arg-type]
     for number, end in ((-1, "small"), (2**70, "large")):
-        text = f"^maintenance_bytes_per_second: expected a number from 0, {number} is too {end}"
+        text = f"^bytes_per_second: expected a number from 0, {number} is too {end}"
         with pytest.raises(lancemem.InvalidInputError, match=text):
-            lancemem.WriterConfig(maintenance_bytes_per_second=number)
+            lancemem.MaintenanceConfig(bytes_per_second=number)
 
 
 def test_a_limit_beyond_all_rows_gives_all(table: lancemem.Table) -> None:
@@ -748,24 +748,29 @@ def test_a_limit_beyond_all_rows_gives_all(table: lancemem.Table) -> None:
 
 
 def test_settings_are_pickled_and_copied() -> None:
-    config = lancemem.WriterConfig(durable=False, max_memtable_rows=10, key_index="hash")
-    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
-    assert repr(copy.copy(config)) == repr(config)
+    for config in (
+        lancemem.WriterConfig(durable=False, max_memtable_rows=10, key_index="hash"),
+        lancemem.MaintenanceConfig(enabled=False, generations=3),
+    ):
+        assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
+        assert repr(copy.copy(config)) == repr(config)
 
 
 def test_durations_and_rates_are_pickled_and_read_as_they_were_given() -> None:
-    given: list[dict[str, Any]] = [
-        {"max_compaction_wait": timedelta(0), "idle_flush_interval": "never"},
-        {"idle_flush_interval": timedelta(milliseconds=1), "maintenance_bytes_per_second": 7},
-        {"max_wal_flush_interval": timedelta(days=2, seconds=3, milliseconds=4)},
-        {"maintenance_interval": timedelta.max - timedelta(microseconds=999_999)},
-        {"maintenance_older_than": timedelta(0), "maintenance_bytes_per_second": "unlimited"},
+    writer, maintenance = lancemem.WriterConfig, lancemem.MaintenanceConfig
+    given: list[tuple[type, dict[str, Any]]] = [
+        (writer, {"max_compaction_wait": timedelta(0), "idle_flush_interval": "never"}),
+        (writer, {"idle_flush_interval": timedelta(milliseconds=1)}),
+        (writer, {"max_wal_flush_interval": timedelta(days=2, seconds=3, milliseconds=4)}),
+        (maintenance, {"interval": timedelta(milliseconds=1), "bytes_per_second": 7}),
+        (maintenance, {"interval": timedelta.max - timedelta(microseconds=999_999)}),
+        (maintenance, {"older_than": timedelta(0), "bytes_per_second": "unlimited"}),
     ]
-    for settings in given:
-        config = lancemem.WriterConfig(**settings)
+    for settings_class, settings in given:
+        config = settings_class(**settings)
         assert {name: getattr(config, name) for name in settings} == settings
         assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config  # noqa: S301
-        names = {"WriterConfig": lancemem.WriterConfig, "datetime": dt}
+        names = {settings_class.__name__: settings_class, "datetime": dt}
         assert eval(repr(config), names) == config  # noqa: S307 - our own text
 
 

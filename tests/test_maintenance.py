@@ -59,8 +59,8 @@ def runs(table: lancemem.Table) -> int:
 def test_a_job_with_maintenance_compacts_beside_its_puts_and_is_not_fenced(
     table: lancemem.Table,
 ) -> None:
-    config = lancemem.WriterConfig(maintenance_generations=4)
-    with table.start_job(shard=0, config=config, maintenance=True) as job:
+    maintenance = lancemem.MaintenanceConfig(generations=4)
+    with table.start_job(shard=0, maintenance=maintenance) as job:
         for step in range(10):
             flush(job, table, f"v{step}")
         until(lambda: job.stats().num_compactions >= 1)
@@ -78,8 +78,8 @@ def test_a_job_with_maintenance_compacts_beside_its_puts_and_is_not_fenced(
 
 def test_a_job_without_maintenance_compacts_nothing(table: lancemem.Table) -> None:
     soon = timedelta(milliseconds=1)
-    config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
-    with table.start_job(shard=0, config=config) as job:
+    off = lancemem.MaintenanceConfig(enabled=False, generations=1, interval=soon)
+    with table.start_job(shard=0, maintenance=off) as job:
         for step in range(3):
             flush(job, table, f"v{step}")
         assert job.stats().num_compactions == 0
@@ -89,8 +89,7 @@ def test_a_job_without_maintenance_compacts_nothing(table: lancemem.Table) -> No
 def test_maintenance_is_a_setting_of_the_table_that_a_job_may_refuse(
     make_table: MakeTable,
 ) -> None:
-    config = lancemem.WriterConfig(maintenance=True, maintenance_generations=1)
-    uri = make_table(config=config).uri
+    uri = make_table(maintenance=lancemem.MaintenanceConfig(generations=1)).uri
     table = lancemem.open_table(uri)
     with table.start_job(shard=0, maintenance=False) as job:
         flush(job, table, "a")
@@ -113,9 +112,7 @@ def test_a_failing_maintenance_is_told_and_no_put_fails(
     data.write_text("in the way")
     with (
         caplog.at_level(logging.WARNING, logger="lancemem"),
-        table.start_job(
-            shard=0, config=lancemem.WriterConfig(maintenance=True, maintenance_generations=1)
-        ) as job,
+        table.start_job(shard=0, maintenance=lancemem.MaintenanceConfig(generations=1)) as job,
     ):
         flush(job, table, "a")
         until(lambda: job.stats().num_maintenance_errors > 0)
@@ -140,15 +137,11 @@ def published(table: lancemem.Table) -> dict[str, int]:
 def test_maintenance_publishes_nothing_once_close_has_returned(make_table: MakeTable) -> None:
     moments = random.Random(1)  # noqa: S311 - not a secret
     for fsync in (True, False) * 15:
-        config = lancemem.WriterConfig(
-            maintenance=True,
-            maintenance_generations=1,
-            maintenance_interval=timedelta(seconds=1),
-            fsync=fsync,
-        )
+        config = lancemem.WriterConfig(fsync=fsync)
+        maintenance = lancemem.MaintenanceConfig(generations=1, interval=timedelta(seconds=1))
         table = make_table()
         table.create_record_index()
-        with table.start_job(shard=0, config=config) as job:
+        with table.start_job(shard=0, config=config, maintenance=maintenance) as job:
             for _ in range(2):
                 flush(job, table, "a")
                 threading.Event().wait(moments.random() * 0.03)
@@ -169,9 +162,9 @@ def test_ctrl_c_ends_a_job_with_maintenance_and_its_process(tmp_path: Path) -> N
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
         table = lancemem.create_table(sys.argv[1], schema, primary_key="id")
         soon = timedelta(milliseconds=1)
-        config = lancemem.WriterConfig(maintenance_generations=1, maintenance_interval=soon)
+        maintenance = lancemem.MaintenanceConfig(generations=1, interval=soon)
         step, told = 0, False
-        with table.start_job(shard=0, config=config, maintenance=True) as job:
+        with table.start_job(shard=0, maintenance=maintenance) as job:
             while True:
                 job.put(pa.table({"id": [step]}, schema=schema))
                 job.flush()

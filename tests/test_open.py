@@ -578,24 +578,25 @@ def test_what_cannot_be_opened_by_calling_again_is_no_passing_fault(tmp_path: Pa
         "max_wal_buffer_bytes",
         "max_unflushed_memtable_bytes",
         "max_uncompacted_generations",
-        "maintenance_generations",
-        "maintenance_interval",
+        "generations",
+        "interval",
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_under_its_own_name(
     make_table: MakeTable, name: str
 ) -> None:
-    setting: dict[str, Any] = {name: timedelta(0) if name.endswith("_interval") else 0}
-    config = lancemem.WriterConfig(**setting)
-    with pytest.raises(
-        lancemem.InvalidInputError, match=f"^{name} must be at least 1( ms)?, got 0"
-    ):
-        make_table(config=config)
+    setting: dict[str, Any] = {name: timedelta(0) if name == "interval" else 0}
+    given: dict[str, Any]
+    if name in ("generations", "interval"):
+        given = {"maintenance": lancemem.MaintenanceConfig(**setting)}
+    else:
+        given = {"config": lancemem.WriterConfig(**setting)}
+    text = f"^{name}( of MaintenanceConfig)? must be at least 1( ms)?, got 0"
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        make_table(**given)
     table = make_table()
-    with pytest.raises(
-        lancemem.InvalidInputError, match=f"^{name} must be at least 1( ms)?, got 0"
-    ):
-        table.start_job(shard=0, config=config)
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        table.start_job(shard=0, **given)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ pub async fn created(uri: &str, schema: SchemaRef, config: WriterConfig) -> Arc<
 /// A job of its shard, with the table's settings.
 pub async fn job_of(table: &Arc<Table>) -> Arc<Job> {
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap()
+    table
+        .start_job(shard_id, table.writer_defaults().clone(), table.maintenance_defaults().clone())
+        .await
+        .unwrap()
 }
 
 /// The median time.

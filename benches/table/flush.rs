@@ -130,14 +130,12 @@ async fn compare(shape: &Shape, arm: Option<&str>) {
 
 /// Seconds of `flush()` with all rows in one MemTable and in the log. Its files are synced.
 async fn flush(uri: &str, batches: &[RecordBatch]) -> f64 {
-    let config = WriterConfig {
-        durable_write: false,
-        max_memtable_rows: 1 << 24,
-        max_memtable_batches: 1 << 24,
-        max_memtable_size: 1 << 30,
-        max_unflushed_memtable_bytes: 2 << 30,
-        ..WriterConfig::default()
-    };
+    let config = WriterConfig::default()
+        .with_durable_write(false)
+        .with_max_memtable_rows(1 << 24)
+        .with_max_memtable_batches(1 << 24)
+        .with_max_memtable_size(1 << 30)
+        .with_max_unflushed_memtable_bytes(2 << 30);
     let table = created(uri, batches[0].schema(), config).await;
     let job = job_of(&table).await;
     for batch in batches {

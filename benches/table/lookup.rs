@@ -110,13 +110,11 @@ fn print(kind: Kind, what: &str, mut times: Vec<f64>) {
 }
 
 async fn built(kind: Kind, uri: &str) -> Arc<Table> {
-    let config = WriterConfig {
-        durable_write: false,
-        fsync: false,
-        max_memtable_rows: 2_000_000,
-        max_memtable_size: 1 << 30,
-        ..WriterConfig::default()
-    };
+    let config = WriterConfig::default()
+        .with_durable_write(false)
+        .with_fsync(false)
+        .with_max_memtable_rows(2_000_000)
+        .with_max_memtable_size(1 << 30);
     let table = created(uri, schema(kind), config).await;
     put(&table, kind, 0..BASE_ROWS, 1).await;
     table.compact().await.unwrap();

@@ -95,7 +95,7 @@ fn ms(time: Duration) -> f64 {
 
 /// A table whose base has `rows` rows in no order, written by Lance.
 async fn filled(uri: &str, rows: i64, text: bool) -> Arc<Table> {
-    let config = WriterConfig { fsync: false, ..WriterConfig::default() };
+    let config = WriterConfig::default().with_fsync(false);
     let table = created(uri, batch(0..0, rows, text).schema(), config).await;
     let params = WriteParams { mode: WriteMode::Append, ..WriteParams::default() };
     let mut start = 0;

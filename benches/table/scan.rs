@@ -137,13 +137,11 @@ async fn table(
     text_key: bool,
     above: Above,
 ) -> (Arc<Table>, Vec<Arc<dyn LiveJob>>) {
-    let config = WriterConfig {
-        durable_write: false,
-        max_memtable_rows: 1_000_000,
-        max_memtable_size: 1 << 30,
-        max_unflushed_memtable_bytes: 4 << 30,
-        ..WriterConfig::default()
-    };
+    let config = WriterConfig::default()
+        .with_durable_write(false)
+        .with_max_memtable_rows(1_000_000)
+        .with_max_memtable_size(1 << 30)
+        .with_max_unflushed_memtable_bytes(4 << 30);
     let table = created(uri, schema(text_key), config).await;
     let job = job_of(&table).await;
     put(&job, (0..rows).collect(), text_key, false).await;

@@ -43,6 +43,7 @@ __all__ = [
     "JobStats",
     "JobStoppedError",
     "LancememError",
+    "MaintenanceConfig",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
@@ -139,6 +140,7 @@ def create_table(
     primary_key: str | Sequence[str] | None = None,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
+    maintenance: MaintenanceConfig | bool | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Table:
     """Create an empty table with its shards, and open it.
@@ -152,6 +154,8 @@ def create_table(
             `large_binary`. Default: no key, and the table is append-only.
         sharding: How rows are spread over shards. Default: one shard.
         config: The defaults of every job of the table, stored with it.
+        maintenance: Whether and when a task beside every job of the table compacts and collects,
+            stored with it. True is `MaintenanceConfig()`. Default: no such task.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
 
@@ -205,6 +209,7 @@ def enable(
     *,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
+    maintenance: MaintenanceConfig | bool | None = None,
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
@@ -217,6 +222,8 @@ def enable(
         uri: As in `create_table`.
         sharding: How rows are spread over shards. Default: one shard.
         config: The defaults of every job of the table, stored with it.
+        maintenance: Whether and when a task beside every job of the table compacts and collects,
+            stored with it. True is `MaintenanceConfig()`. Default: no such task.
         storage_options: As in `create_table`.
         verify_sstables: As in `open_table`.
 
@@ -292,11 +299,12 @@ class Sharding:
 
 @final
 class WriterConfig:
-    """Settings of a job. Settings that are left out come from the table.
+    """Settings of a job's write path. Settings that are left out come from the table.
 
     `create_table` and `enable` store settings as the table's defaults. `Table.start_job` takes
     settings for one job. Each setting is an attribute of the same name. A duration is a `timedelta`
-    of whole milliseconds. Zero is never "no limit".
+    of whole milliseconds. Zero is never "no limit". `MaintenanceConfig` has the settings of the
+    task that compacts beside the job.
 
     Args:
         durable: A put returns only when its rows are in the WAL. Default: True.
@@ -320,15 +328,6 @@ class WriterConfig:
             `RetryableError`. Default: 1 minute.
         idle_flush_interval: A MemTable that got no put for this long is flushed. "never" switches
             this off. Default: 1 minute.
-        maintenance: A task beside the job compacts the table and collects its garbage. Default:
-            False.
-        maintenance_generations: Flushed generations of the shard at which that task compacts.
-            Default: 8.
-        maintenance_interval: How long fewer generations wait for that task. Default: 1 minute.
-        maintenance_older_than: How long garbage must have been unneeded before that task removes
-            it. Default: 1 hour.
-        maintenance_bytes_per_second: Limit on what that task's compactions read and write, in bytes
-            per second. Default: "unlimited".
 
     Raises:
         InvalidInputError: A value cannot be used, such as a zero that would switch something off.
@@ -356,11 +355,6 @@ class WriterConfig:
         max_uncompacted_generations: int | None = None,
         max_compaction_wait: timedelta | None = None,
         idle_flush_interval: timedelta | Literal["never"] | None = None,
-        maintenance: bool | None = None,
-        maintenance_generations: int | None = None,
-        maintenance_interval: timedelta | None = None,
-        maintenance_older_than: timedelta | None = None,
-        maintenance_bytes_per_second: int | Literal["unlimited"] | None = None,
     ) -> Self: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
     @property
@@ -389,16 +383,60 @@ class WriterConfig:
     def max_compaction_wait(self) -> timedelta | None: ...
     @property
     def idle_flush_interval(self) -> timedelta | Literal["never"] | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class MaintenanceConfig:
+    """Settings of the task beside a job that compacts the table and collects its garbage.
+
+    `create_table` and `enable` store settings as the table's defaults. `Table.start_job` takes
+    settings for one job. Settings that are left out come from the table. Each setting is an
+    attribute of the same name. A duration is a `timedelta` of whole milliseconds. Zero is never "no
+    limit".
+
+    Args:
+        enabled: The task compacts and collects. With False the other settings are stored with the
+            table, and `maintenance=True` of a job uses them. Default: True.
+        generations: Flushed generations of the job's shard at which the task compacts, at most half
+            of `max_uncompacted_generations`. Default: 8.
+        interval: How long fewer generations wait for the task. Default: 1 minute.
+        older_than: How long garbage must have been unneeded before the task removes it. Default: 1
+            hour.
+        bytes_per_second: Limit on what the task's compactions read and write, in bytes per second.
+            It does not apply while puts wait for a compaction. Default: "unlimited".
+
+    Raises:
+        InvalidInputError: A value cannot be used, such as a negative number or a part of a
+            millisecond. The message names the setting. The call that takes the settings refuses 0
+            for `generations` and `interval`.
+
+    Example:
+        maintenance = lancemem.MaintenanceConfig(generations=4, older_than=timedelta(minutes=10))
+        table.start_job(shard=0, maintenance=maintenance)
+    """
+
+    def __new__(
+        cls,
+        *,
+        enabled: bool | None = None,
+        generations: int | None = None,
+        interval: timedelta | None = None,
+        older_than: timedelta | None = None,
+        bytes_per_second: int | Literal["unlimited"] | None = None,
+    ) -> Self: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
     @property
-    def maintenance(self) -> bool | None: ...
+    def enabled(self) -> bool | None: ...
     @property
-    def maintenance_generations(self) -> int | None: ...
+    def generations(self) -> int | None: ...
     @property
-    def maintenance_interval(self) -> timedelta | None: ...
+    def interval(self) -> timedelta | None: ...
     @property
-    def maintenance_older_than(self) -> timedelta | None: ...
+    def older_than(self) -> timedelta | None: ...
     @property
-    def maintenance_bytes_per_second(self) -> int | Literal["unlimited"] | None: ...
+    def bytes_per_second(self) -> int | Literal["unlimited"] | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -612,7 +650,7 @@ class Table:
         *,
         shard: int | str,
         config: WriterConfig | None = None,
-        maintenance: bool | None = None,
+        maintenance: MaintenanceConfig | bool | None = None,
     ) -> Job:
         """Claim a shard and start its job.
 
@@ -621,8 +659,9 @@ class Table:
         Args:
             shard: The shard, by ordinal or id.
             config: Settings of this job. Default: the table's.
-            maintenance: Replaces this setting of `config` and of the table. Default: None, which
-                replaces nothing.
+            maintenance: Whether a task beside the job compacts the table and collects its garbage.
+                True starts it with the table's settings, False starts none, and a
+                `MaintenanceConfig` starts it with settings of its own. Default: the table's.
 
         Returns:
             The job, which is a context manager.

@@ -94,7 +94,9 @@ class Writer(Role):
         own = [group for group in self.own if self.layout.shards[group] == shard]
         self.pending.clear()
         try:
-            job = self.table.start_job(shard=shard, config=self.config())
+            job = self.table.start_job(
+                shard=shard, config=self.config(), maintenance=self.maintenance()
+            )
         except lancemem.LancememError as error:
             self.met("start_job", error, self.job_errors)
             self.refresh()
@@ -228,10 +230,16 @@ class Writer(Role):
             max_wal_flush_interval=_ms(chance.choice([1, 20, 100])),
             idle_flush_interval=chance.choice(["never", _ms(30), _ms(60_000)]),
             max_unflushed_memtable_bytes=64 << 20,
-            maintenance=chance.random() < 0.3,
-            maintenance_generations=2,
-            maintenance_interval=_ms(chance.choice([50, 60_000])),
-            maintenance_older_than=_ms(chance.choice([0, 50, 1_000])),
+        )
+
+    def maintenance(self) -> lancemem.MaintenanceConfig:
+        """Draw whether and when a task beside a job compacts and collects."""
+        chance = self.chance
+        return lancemem.MaintenanceConfig(
+            enabled=chance.random() < 0.3,
+            generations=2,
+            interval=_ms(chance.choice([50, 60_000])),
+            older_than=_ms(chance.choice([0, 50, 1_000])),
         )
 
 

@@ -291,10 +291,8 @@ def test_another_process_reads_what_the_jobs_hold_also_after_they_were_started_a
 def test_jobs_with_maintenance_compact_what_they_flushed(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    config = lancemem.WriterConfig(
-        maintenance=True, maintenance_generations=1, maintenance_interval=timedelta(milliseconds=50)
-    )
-    with table.start_jobs(config):
+    maintenance = lancemem.MaintenanceConfig(generations=1, interval=timedelta(milliseconds=50))
+    with table.start_jobs(maintenance=maintenance):
         table.upsert(rows(spark, range(30), 1))
         table.flush()
         deadline = time.monotonic() + 60

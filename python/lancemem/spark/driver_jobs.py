@@ -45,10 +45,16 @@ class ShardJobs:
     at any time and no row is lost: the next claim reads the log.
     """
 
-    def __init__(self, table: lancemem.Table, config: lancemem.WriterConfig | None) -> None:
+    def __init__(
+        self,
+        table: lancemem.Table,
+        config: lancemem.WriterConfig | None,
+        maintenance: lancemem.MaintenanceConfig | bool | None = None,
+    ) -> None:
         """Start no job yet."""
         self._table = table
         self._config = config
+        self._maintenance = maintenance
         self._offer: tuple[str, str | None, _Tls | None] | None = None
         self._shards: dict[int, _Running] = {}
         self._lock = threading.Lock()
@@ -177,7 +183,9 @@ class ShardJobs:
     def _start(self, shard: int, running: _Running) -> lancemem.Job:
         if self._closed:
             raise lancemem.JobStoppedError("the jobs were closed")
-        job = running.job = self._table.start_job(shard=shard, config=self._config)
+        job = running.job = self._table.start_job(
+            shard=shard, config=self._config, maintenance=self._maintenance
+        )
         try:
             self._serve(job, running)
         except BaseException:

@@ -187,6 +187,7 @@ class LancememTable:
         sharding: lancemem.Sharding | None = None,
         vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
+        maintenance: lancemem.MaintenanceConfig | bool | None = None,
     ) -> LancememTable:
         """Create a table.
 
@@ -200,6 +201,7 @@ class LancememTable:
             vectors: The lengths of array columns of a Spark schema that become fixed-size lists, as
                 vector search needs them.
             config: The defaults of every job of the table.
+            maintenance: As in `lancemem.create_table`.
 
         Returns:
             The table.
@@ -233,6 +235,7 @@ class LancememTable:
             primary_key=key,
             sharding=lancemem.unsharded() if sharding is None else sharding,
             config=config,
+            maintenance=maintenance,
         )
         return cls(spark, table)
 
@@ -244,6 +247,7 @@ class LancememTable:
         *,
         sharding: lancemem.Sharding | None = None,
         config: lancemem.WriterConfig | None = None,
+        maintenance: lancemem.MaintenanceConfig | bool | None = None,
     ) -> LancememTable:
         """Enable a Lance table that has its primary key in the field metadata, and open it.
 
@@ -253,6 +257,7 @@ class LancememTable:
             sharding: How rows are spread over shards. A table that has a sharding, such as one
                 partitioned by `bucket(n, c)`, keeps it.
             config: The defaults of every job of the table.
+            maintenance: As in `lancemem.create_table`.
 
         Returns:
             The table.
@@ -264,7 +269,8 @@ class LancememTable:
         Example:
             table = LancememTable.enable(spark, "/data/flights.lance")
         """
-        return cls(spark, lancemem.enable(uri, sharding=sharding, config=config))
+        table = lancemem.enable(uri, sharding=sharding, config=config, maintenance=maintenance)
+        return cls(spark, table)
 
     @property
     def uri(self) -> str:
@@ -509,7 +515,12 @@ class LancememTable:
         self._streams = [*(each for each in self._streams if each.isActive), query]
         return query
 
-    def start_jobs(self, config: lancemem.WriterConfig | None = None) -> ShardJobs:
+    def start_jobs(
+        self,
+        config: lancemem.WriterConfig | None = None,
+        *,
+        maintenance: lancemem.MaintenanceConfig | bool | None = None,
+    ) -> ShardJobs:
         """Keep the jobs of this table's shards between the writes of this object.
 
         While they run, the driver's jobs take small writes and micro-batches into their MemTables.
@@ -519,7 +530,9 @@ class LancememTable:
         the next small write takes them back.
 
         Args:
-            config: The settings of the jobs. With `maintenance` they compact beside the writes.
+            config: The settings of the jobs.
+            maintenance: Whether and when the jobs compact beside the writes, as in
+                `lancemem.Table.start_job`.
 
         Returns:
             The jobs, a context manager. Close them after the queries that write through them.
@@ -535,7 +548,7 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri}: the jobs of this object run already; close them first"
             )
-        self._jobs = ShardJobs(self._table, config)
+        self._jobs = ShardJobs(self._table, config, maintenance)
         return self._jobs
 
     def toDF(  # noqa: N802 - Delta's name

@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, gate, quick, until, within};
 
 /// One row fills the budget.
 fn narrow() -> WriterConfig {
-    WriterConfig { max_unflushed_memtable_bytes: 1, ..quick() }
+    quick().with_max_unflushed_memtable_bytes(1)
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_put_waits_for_the_flush_and_then_goes_on() {
 async fn a_put_far_larger_than_the_budget_gets_through_whole() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer = fixture.open_with(WriterConfig { max_memtable_rows: 3, ..narrow() }).await;
+        let writer = fixture.open_with(narrow().with_max_memtable_rows(3)).await;
         let rows: Vec<(i64, i64)> = (0..20).map(|number| (number, number)).collect();
         fixture.put(&writer, &rows).await.unwrap();
         assert_eq!(fixture.seen(&writer), fixture.rows(&rows));
@@ -103,8 +103,7 @@ async fn puts_that_wait_go_on_in_the_order_in_which_they_came() {
         let fixture = Arc::new(Fixture::new().await);
         let hold = gate();
         fixture.sink.hold(hold.clone());
-        let writer =
-            Arc::new(fixture.open_with(WriterConfig { durable_write: false, ..narrow() }).await);
+        let writer = Arc::new(fixture.open_with(narrow().with_durable_write(false)).await);
         fixture.put(&writer, &[(0, 0)]).await.unwrap();
         let mut waiting = Vec::new();
         for number in 1..6_usize {
@@ -146,7 +145,7 @@ async fn memory_that_was_counted_is_given_back_by_flushes_and_refused_puts() {
 async fn a_put_waits_while_too_many_generations_are_not_compacted() {
     within(async {
         let fixture = Arc::new(Fixture::new().await);
-        let config = WriterConfig { max_uncompacted_generations: 2, ..quick() };
+        let config = quick().with_max_uncompacted_generations(2);
         let writer = Arc::new(fixture.open_with(config).await);
         for number in 0..2 {
             fixture.put(&writer, &[(number, number)]).await.unwrap();
@@ -169,11 +168,8 @@ async fn a_put_waits_while_too_many_generations_are_not_compacted() {
 async fn a_put_does_not_wait_forever_where_no_process_compacts() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig {
-            max_uncompacted_generations: 1,
-            max_compaction_wait: Duration::ZERO,
-            ..quick()
-        };
+        let config =
+            quick().with_max_uncompacted_generations(1).with_max_compaction_wait(Duration::ZERO);
         let writer = fixture.open_with(config).await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();
@@ -189,7 +185,7 @@ async fn a_put_does_not_wait_forever_where_no_process_compacts() {
 async fn a_put_that_waits_for_a_compaction_learns_that_another_job_took_the_shard() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { max_uncompacted_generations: 1, ..quick() };
+        let config = quick().with_max_uncompacted_generations(1);
         let writer = fixture.open_with(config).await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();

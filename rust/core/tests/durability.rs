@@ -3,7 +3,7 @@
 //! Owns: replay, intervals, close and drop without faults.
 //! Does not own: shared entries (`grouping`) or what happens when storage fails.
 
-use lancemem_core::types::{ErrorKind, Generation, WriterConfig};
+use lancemem_core::types::{ErrorKind, Generation};
 
 use crate::fixture::{Fixture, patient, quick, tiny, until, within};
 
@@ -63,7 +63,7 @@ async fn rows_put_after_a_reopen_win_over_replayed_ones_of_the_same_generation()
 async fn a_put_that_does_not_wait_becomes_durable_by_the_interval() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer = fixture.open_with(WriterConfig { durable_write: false, ..quick() }).await;
+        let writer = fixture.open_with(quick().with_durable_write(false)).await;
         let answer = writer.put(&fixture.shape.rows(&[(1, 10)])).await.unwrap();
         assert!(!answer.durable);
         assert_eq!(fixture.seen(&writer), fixture.rows(&[(1, 10)]));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lancemem_core::Error;
 use lancemem_core::shard::ShardWriter;
-use lancemem_core::types::{ErrorKind, WriterConfig};
+use lancemem_core::types::ErrorKind;
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::fixture::{Fixture, gate, patient, quick, tiny, until, within};
@@ -122,7 +122,7 @@ async fn the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_
         let fixture = Arc::new(Fixture::new().await);
         let (flushing, appending) = (gate(), gate());
         fixture.sink.hold(flushing.clone());
-        let config = WriterConfig { durable_write: false, max_wal_buffer_size: 1, ..tiny(1) };
+        let config = tiny(1).with_durable_write(false).with_max_wal_buffer_size(1);
         let old = Arc::new(fixture.open_with(config).await);
         fixture.put(&old, &[(1, 10)]).await.unwrap();
         until(|| old.stats().wal_entries == 1).await;
@@ -160,9 +160,9 @@ async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
         let fixture = Fixture::new().await;
         let writer = fixture.open().await;
         let bad = [
-            WriterConfig { max_memtable_rows: 0, ..quick() },
-            WriterConfig { max_wal_buffer_size: 0, ..quick() },
-            WriterConfig { manifest_scan_batch_size: 0, ..quick() },
+            quick().with_max_memtable_rows(0),
+            quick().with_max_wal_buffer_size(0),
+            quick().with_manifest_scan_batch_size(0),
         ];
         for config in bad {
             let error = fixture.try_open(config).await.unwrap_err();
@@ -179,7 +179,7 @@ async fn an_open_that_cannot_work_does_not_fence_the_incumbent() {
 async fn a_table_whose_settings_ask_for_endless_looks_at_once_is_opened_all_the_same() {
     within(async {
         let fixture = Fixture::new().await;
-        let endless = WriterConfig { manifest_scan_batch_size: usize::MAX, ..quick() };
+        let endless = quick().with_manifest_scan_batch_size(usize::MAX);
         let writer = fixture.try_open(endless).await.unwrap();
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         writer.flush().await.unwrap();

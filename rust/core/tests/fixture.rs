@@ -170,21 +170,19 @@ impl Fixture {
 
 /// Durable puts, no pauses to speak of.
 pub fn quick() -> WriterConfig {
-    WriterConfig {
-        max_wal_flush_interval: Duration::from_millis(10),
-        wal_persist_retry_base_delay: Duration::from_millis(1),
-        ..WriterConfig::default()
-    }
+    WriterConfig::default()
+        .with_max_wal_flush_interval(Duration::from_millis(10))
+        .with_wal_persist_retry_base_delay(Duration::from_millis(1))
 }
 
 /// Puts that are not durable, and no timer that would append them.
 pub fn patient() -> WriterConfig {
-    WriterConfig { durable_write: false, max_wal_flush_interval: HOUR, ..quick() }
+    quick().with_durable_write(false).with_max_wal_flush_interval(HOUR)
 }
 
 /// Durable puts into MemTables of at most `rows` rows.
 pub fn tiny(rows: usize) -> WriterConfig {
-    WriterConfig { max_memtable_rows: rows, ..quick() }
+    quick().with_max_memtable_rows(rows)
 }
 
 pub fn gate() -> Arc<Gate> {

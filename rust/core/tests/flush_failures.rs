@@ -162,7 +162,7 @@ async fn close_with_a_flush_ends_although_an_earlier_flush_ends_meanwhile() {
         let fixture = Arc::new(Fixture::new().await);
         let (sstable, append) = (gate(), gate());
         fixture.sink.hold(sstable.clone());
-        let config = lancemem_core::types::WriterConfig { durable_write: false, ..tiny(1) };
+        let config = tiny(1).with_durable_write(false);
         let writer = Arc::new(fixture.open_with(config).await);
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lancemem_core::types::{Generation, WalPosition, WriterConfig};
+use lancemem_core::types::{Generation, WalPosition};
 
 use crate::fixture::{Fixture, gate, quick, tiny, until, within};
 
@@ -150,10 +150,7 @@ async fn a_put_larger_than_a_memtable_is_one_generation_and_one_entry() {
 #[tokio::test]
 async fn a_memtable_is_frozen_at_its_limit_of_batches_and_of_bytes() {
     within(async {
-        for config in [
-            WriterConfig { max_memtable_batches: 3, ..quick() },
-            WriterConfig { max_memtable_size: 1, ..quick() },
-        ] {
+        for config in [quick().with_max_memtable_batches(3), quick().with_max_memtable_size(1)] {
             let fixture = Fixture::new().await;
             let by_batches = config.max_memtable_size > 1;
             let writer = fixture.open_with(config).await;
@@ -188,7 +185,7 @@ async fn a_flush_of_nothing_makes_no_generation() {
 async fn a_memtable_that_gets_no_puts_is_flushed_after_the_idle_interval() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { idle_flush_interval: Duration::from_millis(20), ..quick() };
+        let config = quick().with_idle_flush_interval(Duration::from_millis(20));
         let writer = fixture.open_with(config).await;
         fixture.put(&writer, &[(1, 10)]).await.unwrap();
         until(|| writer.stats().flushes == 1).await;

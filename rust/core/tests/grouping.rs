@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 
 use lancemem_core::shard::{WriteBatch, WriteOptions};
-use lancemem_core::types::{Generation, WriterConfig};
+use lancemem_core::types::Generation;
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::fixture::{Fixture, HOUR, gate, patient, quick, until, within};
@@ -71,8 +71,7 @@ async fn a_caller_that_puts_again_at_once_shares_the_next_entry_with_those_that_
 async fn a_durable_put_never_waits_for_the_interval() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer =
-            fixture.open_with(WriterConfig { max_wal_flush_interval: HOUR, ..quick() }).await;
+        let writer = fixture.open_with(quick().with_max_wal_flush_interval(HOUR)).await;
         for number in 0..50 {
             fixture.put(&writer, &[(number, number)]).await.unwrap();
         }
@@ -124,8 +123,7 @@ async fn a_durable_put_of_no_rows_makes_the_rows_before_it_durable() {
 async fn rows_beyond_the_buffer_limit_start_an_append_without_the_interval() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer =
-            fixture.open_with(WriterConfig { max_wal_buffer_size: 4096, ..patient() }).await;
+        let writer = fixture.open_with(patient().with_max_wal_buffer_size(4096)).await;
         let rows: Vec<(i64, i64)> = (0..1000).map(|number| (number, 0)).collect();
         fixture.put(&writer, &rows).await.unwrap();
         until(|| writer.stats().wal_entries == 1).await;
@@ -149,7 +147,7 @@ async fn a_freeze_starts_the_append_of_rows_without_a_waiter() {
 async fn an_entry_never_mixes_generations() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer = fixture.open_with(WriterConfig { max_memtable_rows: 2, ..patient() }).await;
+        let writer = fixture.open_with(patient().with_max_memtable_rows(2)).await;
         for number in 0..7 {
             fixture.put(&writer, &[(number, number)]).await.unwrap();
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lancemem_core::types::{ErrorKind, Generation, KeyIndexKind, WriterConfig};
+use lancemem_core::types::{ErrorKind, Generation, KeyIndexKind};
 use lancemem_testkit::{Effect, Fault, Request};
 
 use crate::fixture::{Fixture, gate, patient, quick, tiny, until, within};
@@ -71,7 +71,7 @@ async fn a_durable_put_waits_for_its_entry() {
 async fn a_job_that_was_stopped_by_its_log_serves_no_reads() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { durable_write: true, max_wal_persist_retries: 0, ..patient() };
+        let config = patient().with_durable_write(true).with_max_wal_persist_retries(0);
         let writer = fixture.open_with(config).await;
         fixture.storage.inject(Fault::new(Request::Put, "/wal/", Effect::Refuse).for_ever());
         let error = fixture.put(&writer, &[(1, 10)]).await.unwrap_err();
@@ -87,7 +87,7 @@ async fn a_job_that_was_stopped_by_its_log_serves_no_reads() {
 async fn the_log_keeps_the_order_of_puts_across_a_freeze() {
     within(async {
         let fixture = Fixture::new().await;
-        let writer = fixture.open_with(WriterConfig { durable_write: false, ..tiny(2) }).await;
+        let writer = fixture.open_with(tiny(2).with_durable_write(false)).await;
         fixture.sink.hold(gate());
         for value in 0..9 {
             fixture.put(&writer, &[(1, value)]).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_key_that_is_being_replaced_is_found_all_the_time() {
     within(async {
         for key_index in [KeyIndexKind::Hash, KeyIndexKind::SkipList] {
             let fixture = Arc::new(Fixture::new().await);
-            let config = WriterConfig { key_index, ..patient() };
+            let config = patient().with_key_index(key_index);
             let writer = Arc::new(fixture.open_with(config).await);
             fixture.put(&writer, &[(7, 0)]).await.unwrap();
             let putting = {
@@ -152,7 +152,7 @@ async fn a_key_that_is_being_replaced_is_found_all_the_time() {
 async fn nothing_is_appended_behind_an_entry_that_failed() {
     within(async {
         let fixture = Arc::new(Fixture::new().await);
-        let config = WriterConfig { max_wal_persist_retries: 0, ..quick() };
+        let config = quick().with_max_wal_persist_retries(0);
         let writer = Arc::new(fixture.open_with(config).await);
         fixture.put(&writer, &[(0, 0)]).await.unwrap();
         let hold = gate();

@@ -12,7 +12,7 @@ use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::Result;
 use lancemem_core::format::RowSchema;
 use lancemem_core::shard::ShardWriter;
-use lancemem_core::types::{ErrorKind, WriterConfig};
+use lancemem_core::types::ErrorKind;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, gate, patient, quick, within};
@@ -242,8 +242,7 @@ async fn another_key_is_never_followed() {
 async fn puts_that_meet_a_change_are_all_there_afterwards() {
     within(async {
         let fixture = Arc::new(Fixture::new().await);
-        let writer =
-            Arc::new(fixture.open_with(WriterConfig { sync_indexed_write: true, ..quick() }).await);
+        let writer = Arc::new(fixture.open_with(quick().with_sync_indexed_write(true)).await);
         let puts: Vec<_> = (0..4)
             .map(|task| {
                 let (fixture, writer) = (fixture.clone(), writer.clone());

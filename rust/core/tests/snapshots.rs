@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use lancemem_core::types::WriterConfig;
 use lancemem_testkit::reader::newest_of;
 
 use crate::fixture::{Fixture, quick, within};
@@ -15,7 +14,7 @@ async fn a_snapshot_never_shows_half_a_put() {
     within(async {
         for durable_write in [false, true] {
             let fixture = Arc::new(Fixture::new().await);
-            let config = WriterConfig { durable_write, ..quick() };
+            let config = quick().with_durable_write(durable_write);
             let writer = Arc::new(fixture.open_with(config).await);
             let putting = {
                 let (fixture, writer) = (fixture.clone(), writer.clone());

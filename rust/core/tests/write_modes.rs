@@ -4,7 +4,6 @@
 //! Does not own: files and folders being synced, which needs a real disk.
 
 use lancemem_core::shard::{WriteBatch, WriteOptions};
-use lancemem_core::types::WriterConfig;
 
 use crate::fixture::{Fixture, patient, until, within};
 
@@ -66,7 +65,7 @@ async fn a_durable_put_takes_what_was_put_before_it_along() {
 async fn a_put_that_is_not_durable_is_readable_at_once_in_a_durable_job() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { durable_write: true, ..patient() };
+        let config = patient().with_durable_write(true);
         let writer = fixture.open_with(config).await;
         let rows = fixture.shape.rows(&[(1, 10)]);
         writer.write(WriteBatch::upserts(&rows), mode(false, true)).await.unwrap();
@@ -80,7 +79,7 @@ async fn a_put_that_is_not_durable_is_readable_at_once_in_a_durable_job() {
 async fn deferred_rows_reach_the_key_index_by_themselves() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { sync_indexed_write: false, ..patient() };
+        let config = patient().with_sync_indexed_write(false);
         let writer = fixture.open_with(config).await;
         for number in 0..100 {
             fixture.put(&writer, &[(number, number), (number, number + 1)]).await.unwrap();
@@ -95,7 +94,7 @@ async fn deferred_rows_reach_the_key_index_by_themselves() {
 async fn a_flush_covers_rows_that_no_index_has_seen() {
     within(async {
         let fixture = Fixture::new().await;
-        let config = WriterConfig { sync_indexed_write: false, ..patient() };
+        let config = patient().with_sync_indexed_write(false);
         let writer = fixture.open_with(config).await;
         let rows: Vec<(i64, i64)> = (0..500).map(|n| (n % 50, n)).collect();
         for part in rows.chunks(7) {

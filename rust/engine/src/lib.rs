@@ -54,6 +54,6 @@ pub use schema::VersionStamp;
 pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, DeletionVectorResult, Job, LiveJob, Location,
-    MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table,
-    TableVersion, WriteResult,
+    MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport,
+    StagedSsTable, Table, TableVersion, WriteResult,
 };

@@ -44,26 +44,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long calls may take to end once the endpoint ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-<<<<<<< HEAD:rust/flight/src/endpoint.rs
-=======
-/// A certificate and its private key, as paths of PEM files.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Tls {
-    /// The certificate, with its chain.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-}
-
-impl Tls {
-    /// The certificate and the key in these files.
-    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self { certificate: certificate.into(), key: key.into() }
-    }
-}
-
->>>>>>> options:rust/engine/src/serve/endpoint.rs
 /// How a job is served.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

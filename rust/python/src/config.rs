@@ -1,35 +1,45 @@
-//! `WriterConfig`: the settings of a job as keywords.
+//! `WriterConfig` and `MaintenanceConfig`: the settings of a job as keywords.
 //!
 //! Owns: their Python names, and how they override the table's defaults.
 //! Does not own: what a setting means, or the names under which Lance persists them.
 
-use lancemem::{KeyIndexKind, WriterConfig as RustConfig};
+use lancemem::{
+    KeyIndexKind, MaintenanceConfig as RustMaintenanceConfig, WriterConfig as RustConfig,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::arguments::Given;
+use crate::arguments::{Given, wrong};
 use crate::docs::docstring;
 use crate::durations::{IdleInterval, Millis, Rate};
 use crate::errors::InvalidInputError;
 use crate::values::Repr;
 
+/// A class whose keywords are settings.
+trait Settings {
+    /// Refuses a value that the type of its keyword does not exclude.
+    fn check(&self) -> PyResult<()> {
+        Ok(())
+    }
+}
+
 macro_rules! settings {
-    ($($name:ident: $type:ty),* $(,)?) => {
-        #[doc = docstring!("WriterConfig")]
+    ($(#[$($lint:tt)*])* $class:ident { $($name:ident: $type:ty),* $(,)? }) => {
+        #[doc = docstring!($class)]
         #[pyclass(frozen, eq, get_all, skip_from_py_object, module = "lancemem")]
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct WriterConfig { $($name: Option<$type>),* }
+        pub struct $class { $($name: Option<$type>),* }
 
         #[pymethods]
-        impl WriterConfig {
+        impl $class {
             #[new]
             #[pyo3(signature = (*, $($name=None),*))]
-            #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
+            $(#[$($lint)*])*
             fn new($($name: Option<Given<$type>>),*) -> PyResult<Self> {
                 let config = Self {
                     $($name: $name.map(|given| given.named(stringify!($name))).transpose()?),*
                 };
-                config.kind()?;
+                config.check()?;
                 Ok(config)
             }
 
@@ -48,32 +58,48 @@ macro_rules! settings {
                 let given = settings.iter().filter(|(_, value)| value != "None");
                 let given: Vec<String> =
                     given.map(|(name, value)| format!("{name}={value}")).collect();
-                format!("WriterConfig({})", given.join(", "))
+                format!(concat!(stringify!($class), "({})"), given.join(", "))
             }
         }
     };
 }
 
 settings! {
-    durable: bool,
-    sync_index: bool,
-    key_index: String,
-    fsync: bool,
-    max_memtable_rows: usize,
-    max_memtable_bytes: usize,
-    max_memtable_batches: usize,
-    max_wal_buffer_bytes: usize,
-    max_wal_flush_interval: Millis,
-    max_unflushed_memtable_bytes: usize,
-    max_uncompacted_generations: usize,
-    max_compaction_wait: Millis,
-    idle_flush_interval: IdleInterval,
-    maintenance: bool,
-    maintenance_generations: usize,
-    maintenance_interval: Millis,
-    maintenance_older_than: Millis,
-    maintenance_bytes_per_second: Rate,
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
+    WriterConfig {
+        durable: bool,
+        sync_index: bool,
+        key_index: String,
+        fsync: bool,
+        max_memtable_rows: usize,
+        max_memtable_bytes: usize,
+        max_memtable_batches: usize,
+        max_wal_buffer_bytes: usize,
+        max_wal_flush_interval: Millis,
+        max_unflushed_memtable_bytes: usize,
+        max_uncompacted_generations: usize,
+        max_compaction_wait: Millis,
+        idle_flush_interval: IdleInterval,
+    }
 }
+
+settings! {
+    MaintenanceConfig {
+        enabled: bool,
+        generations: usize,
+        interval: Millis,
+        older_than: Millis,
+        bytes_per_second: Rate,
+    }
+}
+
+impl Settings for WriterConfig {
+    fn check(&self) -> PyResult<()> {
+        self.kind().map(|_| ())
+    }
+}
+
+impl Settings for MaintenanceConfig {}
 
 impl WriterConfig {
     fn kind(&self) -> PyResult<Option<KeyIndexKind>> {
@@ -87,38 +113,67 @@ impl WriterConfig {
     /// `defaults`, with the settings of `config` in their place.
     pub fn over(config: Option<&Self>, defaults: RustConfig) -> PyResult<RustConfig> {
         let Some(own) = config else { return Ok(defaults) };
-        let or = |own: Option<Millis>, default| own.map_or(default, |own| own.0);
-        let uncompacted = own.max_uncompacted_generations;
-        let unflushed = own.max_unflushed_memtable_bytes;
-        let idle = own.idle_flush_interval.map(|idle| idle.0);
-        let rate = own.maintenance_bytes_per_second.map(|rate| rate.0);
-        let config = RustConfig {
-            durable_write: own.durable.unwrap_or(defaults.durable_write),
-            sync_indexed_write: own.sync_index.unwrap_or(defaults.sync_indexed_write),
-            key_index: own.kind()?.unwrap_or(defaults.key_index),
-            fsync: own.fsync.unwrap_or(defaults.fsync),
-            max_memtable_rows: own.max_memtable_rows.unwrap_or(defaults.max_memtable_rows),
-            max_memtable_size: own.max_memtable_bytes.unwrap_or(defaults.max_memtable_size),
-            max_memtable_batches: own.max_memtable_batches.unwrap_or(defaults.max_memtable_batches),
-            max_wal_buffer_size: own.max_wal_buffer_bytes.unwrap_or(defaults.max_wal_buffer_size),
-            max_wal_flush_interval: or(own.max_wal_flush_interval, defaults.max_wal_flush_interval),
-            max_unflushed_memtable_bytes: unflushed
-                .unwrap_or(defaults.max_unflushed_memtable_bytes),
-            max_uncompacted_generations: uncompacted
-                .unwrap_or(defaults.max_uncompacted_generations),
-            max_compaction_wait: or(own.max_compaction_wait, defaults.max_compaction_wait),
-            idle_flush_interval: idle.unwrap_or(defaults.idle_flush_interval),
-            maintenance: own.maintenance.unwrap_or(defaults.maintenance),
-            maintenance_generations: own
-                .maintenance_generations
-                .unwrap_or(defaults.maintenance_generations),
-            maintenance_interval: or(own.maintenance_interval, defaults.maintenance_interval),
-            maintenance_older_than: or(own.maintenance_older_than, defaults.maintenance_older_than),
-            maintenance_bytes_per_second: rate.unwrap_or(defaults.maintenance_bytes_per_second),
-            ..defaults
-        };
+        let mut config = defaults;
+        set(&mut config.durable_write, own.durable);
+        set(&mut config.sync_indexed_write, own.sync_index);
+        set(&mut config.key_index, own.kind()?);
+        set(&mut config.fsync, own.fsync);
+        set(&mut config.max_memtable_rows, own.max_memtable_rows);
+        set(&mut config.max_memtable_size, own.max_memtable_bytes);
+        set(&mut config.max_memtable_batches, own.max_memtable_batches);
+        set(&mut config.max_wal_buffer_size, own.max_wal_buffer_bytes);
+        set(&mut config.max_wal_flush_interval, own.max_wal_flush_interval.map(|it| it.0));
+        set(&mut config.max_unflushed_memtable_bytes, own.max_unflushed_memtable_bytes);
+        set(&mut config.max_uncompacted_generations, own.max_uncompacted_generations);
+        set(&mut config.max_compaction_wait, own.max_compaction_wait.map(|it| it.0));
+        set(&mut config.idle_flush_interval, own.idle_flush_interval.map(|it| it.0));
         config.validate().map_err(|error| in_our_words(&error.to_string()))?;
         Ok(config)
+    }
+}
+
+/// The argument `maintenance`: a switch, or settings. Settings switch the task on unless their
+/// `enabled` is false.
+#[derive(Clone, Debug)]
+pub struct Maintenance(MaintenanceConfig);
+
+impl FromPyObject<'_, '_> for Maintenance {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let settings = if let Ok(enabled) = given.extract::<bool>() {
+            MaintenanceConfig { enabled: Some(enabled), ..MaintenanceConfig::default() }
+        } else if let Ok(settings) = given.cast::<MaintenanceConfig>() {
+            settings.get().clone()
+        } else {
+            return wrong(given, "a bool or a MaintenanceConfig");
+        };
+        Ok(Self(MaintenanceConfig { enabled: settings.enabled.or(Some(true)), ..settings }))
+    }
+}
+
+impl Maintenance {
+    /// `defaults`, with the settings of `given` in their place.
+    pub fn over(
+        given: Option<Self>,
+        defaults: RustMaintenanceConfig,
+    ) -> PyResult<RustMaintenanceConfig> {
+        let Some(Self(own)) = given else { return Ok(defaults) };
+        let mut config = defaults;
+        set(&mut config.enabled, own.enabled);
+        set(&mut config.generations, own.generations);
+        set(&mut config.interval, own.interval.map(|it| it.0));
+        set(&mut config.older_than, own.older_than.map(|it| it.0));
+        set(&mut config.bytes_per_second, own.bytes_per_second.map(|it| it.0));
+        config.validate().map_err(|error| InvalidInputError::new_err(error.to_string()))?;
+        Ok(config)
+    }
+}
+
+/// Replaces a setting where a value is given.
+fn set<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
     }
 }
 
@@ -134,5 +189,6 @@ fn in_our_words(error: &str) -> PyErr {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<WriterConfig>()
+    module.add_class::<WriterConfig>()?;
+    module.add_class::<MaintenanceConfig>()
 }

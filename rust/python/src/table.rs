@@ -20,7 +20,7 @@ use crate::arguments::{
     ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
-use crate::config::WriterConfig;
+use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
@@ -80,7 +80,10 @@ impl Table {
 
 #[doc = docstring!("create_table")]
 #[pyfunction]
-#[pyo3(signature = (uri, schema, *, primary_key=None, sharding=None, config=None, storage_options=None))]
+#[pyo3(signature = (
+    uri, schema, *, primary_key=None, sharding=None, config=None, maintenance=None,
+    storage_options=None
+))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
     py: Python<'_>,
@@ -89,12 +92,14 @@ fn create_table(
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
+    maintenance: Option<Maintenance>,
     storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
     let options = CreateOptions::new(input::schema(schema)?)
         .with_primary_key(primary_key.map_or_else(Vec::new, KeyNames::into_vec))
         .with_sharding(sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()))
-        .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?);
+        .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?)
+        .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?);
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
     run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
@@ -118,25 +123,36 @@ fn open_table(
 
 #[doc = docstring!("enable")]
 #[pyfunction]
-#[pyo3(signature = (uri, *, sharding=None, config=None, storage_options=None, verify_sstables=true))]
+#[pyo3(signature = (
+    uri, *, sharding=None, config=None, maintenance=None, storage_options=None,
+    verify_sstables=true
+))]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn enable(
     py: Python<'_>,
     uri: FilePath,
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
+    maintenance: Option<Maintenance>,
     storage_options: Option<HashMap<String, String>>,
     verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
-    let settings = WriterConfig::over(config, lancemem::WriterConfig::default())?;
+    let settings = (
+        WriterConfig::over(config, lancemem::WriterConfig::default())?,
+        Maintenance::over(maintenance.clone(), lancemem::MaintenanceConfig::default())?,
+    );
     let sharding = sharding.map(|sharding| &sharding.0);
     let uri = location.uri().to_owned();
-    let table = run_on(py, &uri, lancemem::Table::enable(location, sharding, &settings))?;
-    let own = table.writer_defaults();
-    if WriterConfig::over(config, own.clone())? != *own {
+    let enabled = lancemem::Table::enable(location, sharding, &settings.0, &settings.1);
+    let table = run_on(py, &uri, enabled)?;
+    let own = (table.writer_defaults(), table.maintenance_defaults());
+    if WriterConfig::over(config, own.0.clone())? != *own.0
+        || Maintenance::over(maintenance, own.1.clone())? != *own.1
+    {
         return Err(InvalidInputError::new_err(format!(
             "table {} has other settings, and they stay; pass the settings of one job to \
-             start_job(config=)",
+             start_job(config=) and start_job(maintenance=)",
             table.uri()
         )));
     }
@@ -280,18 +296,19 @@ impl Table {
         py: Python<'_>,
         shard: ShardName,
         config: Option<&WriterConfig>,
-        maintenance: Option<bool>,
+        maintenance: Option<Maintenance>,
     ) -> PyResult<Job> {
         let table = self.inner()?;
-        let mut config = WriterConfig::over(config, table.writer_defaults().clone())?;
-        config.maintenance = maintenance.unwrap_or(config.maintenance);
+        let config = WriterConfig::over(config, table.writer_defaults().clone())?;
+        let maintenance = Maintenance::over(maintenance, table.maintenance_defaults().clone())?;
         let shard_id = match shard {
             ShardName::Id(id) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
             ShardName::Ordinal(ordinal) => self.run(py, table.shard_of(ordinal))?,
         };
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
-        let job = self.run(py, async move { table.start_job(shard_id, config).await })?;
+        let job =
+            self.run(py, async move { table.start_job(shard_id, config, maintenance).await })?;
         Ok(Job::new(job, key, uri))
     }
 

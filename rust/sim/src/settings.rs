@@ -73,34 +73,31 @@ const fn ms(milliseconds: u64) -> Duration {
 
 /// Settings of one job.
 pub fn writer_config(chance: &Chance) -> WriterConfig {
-    WriterConfig {
-        durable_write: chance.odds(700),
-        sync_indexed_write: chance.odds(500),
-        key_index: chance.pick(&[KeyIndexKind::Hash, KeyIndexKind::SkipList]),
-        fsync: true,
-        max_wal_buffer_size: chance.pick(&[1, 300, 10 << 20]),
-        max_wal_flush_interval: chance.pick(&[ms(0), ms(1), ms(10), ms(100), ms(10_000)]),
-        max_wal_persist_retries: chance.pick(&[0, 1, 3, 4]),
-        wal_persist_retry_base_delay: chance.pick(&[ms(0), ms(1), ms(50)]),
-        max_memtable_size: chance.pick(&[1, 2_000, 256 << 20]),
-        max_memtable_rows: chance.pick(&[1, 7, 40, 100_000]),
-        max_memtable_batches: chance.pick(&[1, 5, 20, 8_000]),
-        manifest_scan_batch_size: chance.pick(&[1, 2, 4]),
-        max_unflushed_memtable_bytes: chance.pick(&[1, 3_000, 1 << 20, 1 << 30]),
-        max_uncompacted_generations: chance.pick(&[2, 5, 20, 1_000, 1_000]),
-        max_compaction_wait: chance.pick(&[ms(0), ms(1_000), ms(10_000)]),
-        idle_flush_interval: chance.pick(&[ms(0), ms(20), ms(1_000), ms(60_000)]),
-        // Its task is the table crate's; actors of the simulation compact in its place.
-        ..WriterConfig::default()
-    }
+    WriterConfig::default()
+        .with_durable_write(chance.odds(700))
+        .with_sync_indexed_write(chance.odds(500))
+        .with_key_index(chance.pick(&[KeyIndexKind::Hash, KeyIndexKind::SkipList]))
+        .with_fsync(true)
+        .with_max_wal_buffer_size(chance.pick(&[1, 300, 10 << 20]))
+        .with_max_wal_flush_interval(chance.pick(&[ms(0), ms(1), ms(10), ms(100), ms(10_000)]))
+        .with_max_wal_persist_retries(chance.pick(&[0, 1, 3, 4]))
+        .with_wal_persist_retry_base_delay(chance.pick(&[ms(0), ms(1), ms(50)]))
+        .with_max_memtable_size(chance.pick(&[1, 2_000, 256 << 20]))
+        .with_max_memtable_rows(chance.pick(&[1, 7, 40, 100_000]))
+        .with_max_memtable_batches(chance.pick(&[1, 5, 20, 8_000]))
+        .with_manifest_scan_batch_size(chance.pick(&[1, 2, 4]))
+        .with_max_unflushed_memtable_bytes(chance.pick(&[1, 3_000, 1 << 20, 1 << 30]))
+        .with_max_uncompacted_generations(chance.pick(&[2, 5, 20, 1_000, 1_000]))
+        .with_max_compaction_wait(chance.pick(&[ms(0), ms(1_000), ms(10_000)]))
+        .with_idle_flush_interval(chance.pick(&[ms(0), ms(20), ms(1_000), ms(60_000)]))
 }
 
 /// Settings under which an open is refused before it touches the shard.
 pub fn doomed_config(chance: &Chance) -> WriterConfig {
     let config = writer_config(chance);
     match chance.below(3) {
-        0 => WriterConfig { max_memtable_rows: 0, ..config },
-        1 => WriterConfig { max_wal_buffer_size: 0, ..config },
-        _ => WriterConfig { max_uncompacted_generations: 0, ..config },
+        0 => config.with_max_memtable_rows(0),
+        1 => config.with_max_wal_buffer_size(0),
+        _ => config.with_max_uncompacted_generations(0),
     }
 }

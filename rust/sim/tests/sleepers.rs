@@ -50,7 +50,7 @@ impl Shard {
     async fn open(&self) -> ShardWriter {
         let identity = ShardIdentity::new(self.shard_id);
         // A flush of an idle MemTable would ask for the manifest, and so would find out.
-        let config = WriterConfig { idle_flush_interval: Duration::ZERO, ..Default::default() };
+        let config = WriterConfig::default().with_idle_flush_interval(Duration::ZERO);
         let (store, sink) = (self.store.clone(), self.sink.clone());
         let columns = Arc::new(FixedSchema(SHAPE.row_schema()));
         ShardWriter::open(store, identity, columns, sink, config).await.unwrap()

@@ -590,7 +590,8 @@ fn tracked_text_files() -> Vec<Source> {
 /// Source folder and module of a file: `rust/core/src/wal/tail.rs` is `(rust/core/src, wal)`.
 /// Nothing for `lib.rs`, and for crates without layers.
 fn place(path: &str) -> Option<(&'static str, String)> {
-    let source = [CORE, ENGINE, FLIGHT, FACE].into_iter().find(|source| path.starts_with(source))?;
+    let source =
+        [CORE, ENGINE, FLIGHT, FACE].into_iter().find(|source| path.starts_with(source))?;
     let module = inside(path, source)?.split('/').next()?.trim_end_matches(".rs");
     (module != "lib").then(|| (source, module.to_owned()))
 }

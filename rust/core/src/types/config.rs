@@ -1,7 +1,9 @@
-//! Settings of one job, under the names that Lance persists as `writer_config_defaults`.
+//! Settings of one job's write path, under the names that Lance persists as
+//! `writer_config_defaults`.
 //!
-//! Owns: defaults, parsing and validation of settings.
-//! Does not own: shard identity, which is never a setting.
+//! Owns: defaults, parsing and validation of these settings.
+//! Does not own: shard identity, which is never a setting, or the settings of maintenance, which
+//! the engine keeps in the same persisted map.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,9 +40,16 @@ impl std::str::FromStr for KeyIndexKind {
     }
 }
 
-/// Settings of one job. Persisted table defaults apply first, a per-job value wins.
+/// Settings of one job's write path. Persisted table defaults apply first, a per-job value wins.
+///
+/// ```
+/// use lancemem_core::types::WriterConfig;
+///
+/// let config = WriterConfig::default().with_durable_write(false).with_max_memtable_rows(10_000);
+/// assert_eq!(config.max_memtable_rows, 10_000);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own, by name")]
+#[non_exhaustive]
 pub struct WriterConfig {
     /// Whether `put` returns only after its rows are in the WAL.
     pub durable_write: bool,
@@ -77,16 +86,6 @@ pub struct WriterConfig {
     /// How long the active MemTable may hold rows without a new put before it is flushed;
     /// zero means forever.
     pub idle_flush_interval: Duration,
-    /// Whether a task beside the job compacts and collects.
-    pub maintenance: bool,
-    /// Flushed generations of the shard at which that task compacts at once.
-    pub maintenance_generations: usize,
-    /// How long fewer generations than that wait for a compaction.
-    pub maintenance_interval: Duration,
-    /// How long an object must have been garbage before it is removed.
-    pub maintenance_older_than: Duration,
-    /// Bytes a second that its compactions may read and write; 0 for no limit.
-    pub maintenance_bytes_per_second: u64,
 }
 
 impl Default for WriterConfig {
@@ -108,18 +107,13 @@ impl Default for WriterConfig {
             max_uncompacted_generations: 1_000,
             max_compaction_wait: Duration::from_mins(1),
             idle_flush_interval: Duration::from_mins(1),
-            maintenance: false,
-            maintenance_generations: 8,
-            maintenance_interval: Duration::from_mins(1),
-            maintenance_older_than: Duration::from_hours(1),
-            maintenance_bytes_per_second: 0,
         }
     }
 }
 
 impl WriterConfig {
-    /// The settings, overridden by the keys of `defaults` that this crate defines. Other keys
-    /// belong to other programs and are skipped.
+    /// The settings, overridden by the keys of `defaults` that this type defines. Other keys belong
+    /// to the engine or to other programs and are skipped.
     ///
     /// # Errors
     /// A known key with a value that does not parse is an input error that names the key.
@@ -160,24 +154,6 @@ impl WriterConfig {
             "idle_flush_interval_ms" => {
                 self.idle_flush_interval = Duration::from_millis(parse(key, value)?);
             }
-            _ => return self.set_maintenance(key, value),
-        }
-        Ok(())
-    }
-
-    fn set_maintenance(&mut self, key: &str, value: &str) -> Result<()> {
-        match key {
-            "maintenance" => self.maintenance = parse(key, value)?,
-            "maintenance_generations" => self.maintenance_generations = parse(key, value)?,
-            "maintenance_interval_ms" => {
-                self.maintenance_interval = Duration::from_millis(parse(key, value)?);
-            }
-            "maintenance_older_than_ms" => {
-                self.maintenance_older_than = Duration::from_millis(parse(key, value)?);
-            }
-            "maintenance_bytes_per_second" => {
-                self.maintenance_bytes_per_second = parse(key, value)?;
-            }
             _ => {}
         }
         Ok(())
@@ -206,11 +182,6 @@ impl WriterConfig {
             ("max_uncompacted_generations", self.max_uncompacted_generations.to_string()),
             ("max_compaction_wait_ms", self.max_compaction_wait.as_millis().to_string()),
             ("idle_flush_interval_ms", self.idle_flush_interval.as_millis().to_string()),
-            ("maintenance", self.maintenance.to_string()),
-            ("maintenance_generations", self.maintenance_generations.to_string()),
-            ("maintenance_interval_ms", self.maintenance_interval.as_millis().to_string()),
-            ("maintenance_older_than_ms", self.maintenance_older_than.as_millis().to_string()),
-            ("maintenance_bytes_per_second", self.maintenance_bytes_per_second.to_string()),
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -235,15 +206,11 @@ impl WriterConfig {
             ("manifest_scan_batch_size", self.manifest_scan_batch_size),
             ("max_unflushed_memtable_bytes", self.max_unflushed_memtable_bytes),
             ("max_uncompacted_generations", self.max_uncompacted_generations),
-            ("maintenance_generations", self.maintenance_generations),
         ];
         for (name, value) in positive {
             if value == 0 {
                 return Err(Error::input(format!("{name} must be at least 1, got 0")));
             }
-        }
-        if self.maintenance_interval.is_zero() {
-            return Err(Error::input("maintenance_interval must be at least 1 ms, got 0"));
         }
         if u32::try_from(self.max_memtable_rows).is_err() {
             return Err(Error::input(format!(
@@ -253,6 +220,41 @@ impl WriterConfig {
         }
         Ok(())
     }
+}
+
+/// One builder method a setting.
+macro_rules! builders {
+    ($($builder:ident: $setting:ident, $kind:ty;)*) => {
+        impl WriterConfig {
+            $(
+                #[doc = concat!("Sets [`Self::", stringify!($setting), "`].")]
+                #[must_use]
+                pub const fn $builder(mut self, $setting: $kind) -> Self {
+                    self.$setting = $setting;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+builders! {
+    with_durable_write: durable_write, bool;
+    with_sync_indexed_write: sync_indexed_write, bool;
+    with_key_index: key_index, KeyIndexKind;
+    with_fsync: fsync, bool;
+    with_max_wal_buffer_size: max_wal_buffer_size, usize;
+    with_max_wal_flush_interval: max_wal_flush_interval, Duration;
+    with_max_wal_persist_retries: max_wal_persist_retries, usize;
+    with_wal_persist_retry_base_delay: wal_persist_retry_base_delay, Duration;
+    with_max_memtable_size: max_memtable_size, usize;
+    with_max_memtable_rows: max_memtable_rows, usize;
+    with_max_memtable_batches: max_memtable_batches, usize;
+    with_manifest_scan_batch_size: manifest_scan_batch_size, usize;
+    with_max_unflushed_memtable_bytes: max_unflushed_memtable_bytes, usize;
+    with_max_uncompacted_generations: max_uncompacted_generations, usize;
+    with_max_compaction_wait: max_compaction_wait, Duration;
+    with_idle_flush_interval: idle_flush_interval, Duration;
 }
 
 fn parse<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
@@ -265,15 +267,19 @@ mod tests {
 
     #[test]
     fn persisted_defaults_read_back_as_the_same_settings() {
-        let config = WriterConfig {
-            durable_write: false,
-            max_memtable_rows: 500,
-            maintenance: true,
-            maintenance_interval: Duration::from_secs(5),
-            ..WriterConfig::default()
-        };
+        let config = WriterConfig::default()
+            .with_durable_write(false)
+            .with_max_memtable_rows(500)
+            .with_max_compaction_wait(Duration::from_secs(5));
         let read = WriterConfig::default().with_defaults(&config.to_defaults()).unwrap();
         assert_eq!(read, config);
+    }
+
+    #[test]
+    fn keys_of_other_programs_are_skipped() {
+        let defaults = [("maintenance_generations".to_owned(), "many".to_owned())].into();
+        let read = WriterConfig::default().with_defaults(&defaults).unwrap();
+        assert_eq!(read, WriterConfig::default());
     }
 
     #[test]
@@ -285,8 +291,7 @@ mod tests {
 
     #[test]
     fn a_small_budget_makes_small_buffers() {
-        let with_budget =
-            |bytes| WriterConfig { max_unflushed_memtable_bytes: bytes, ..WriterConfig::default() };
+        let with_budget = |bytes| WriterConfig::default().with_max_unflushed_memtable_bytes(bytes);
         assert_eq!(WriterConfig::default().buffer_bytes(10 << 20), 10 << 20);
         assert_eq!(with_budget(64 << 20).buffer_bytes(10 << 20), 2 << 20);
         assert_eq!(with_budget(1).buffer_bytes(10 << 20), 1);
@@ -294,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_memtable_of_no_rows_is_refused() {
-        let config = WriterConfig { max_memtable_rows: 0, ..WriterConfig::default() };
+        let config = WriterConfig::default().with_max_memtable_rows(0);
         assert!(config.validate().is_err());
     }
 }

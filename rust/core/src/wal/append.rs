@@ -282,10 +282,8 @@ mod tests {
         let manifests = Arc::new(ManifestStore::new(store.clone(), SHARD, 2));
         manifests.initialize(1, BTreeMap::new()).await.unwrap();
         let manifest = manifests.claim().await.unwrap();
-        let config = WriterConfig {
-            wal_persist_retry_base_delay: Duration::from_millis(1),
-            ..WriterConfig::default()
-        };
+        let config =
+            WriterConfig::default().with_wal_persist_retry_base_delay(Duration::from_millis(1));
         WalAppender::fence(store.clone(), manifests, &manifest, &config).await.unwrap()
     }
 

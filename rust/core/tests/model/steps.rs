@@ -76,14 +76,14 @@ pub fn settings() -> impl Strategy<Value = WriterConfig> {
     let limits = (1_usize..8, 1_usize..4, prop_oneof![Just(1_usize), Just(1 << 20)]);
     let index = prop_oneof![Just(KeyIndexKind::Hash), Just(KeyIndexKind::SkipList)];
     (limits, any::<bool>(), any::<bool>(), index).prop_map(
-        |((rows, batches, budget), durable_write, sync_indexed_write, key_index)| WriterConfig {
-            max_memtable_rows: rows,
-            max_memtable_batches: batches,
-            max_unflushed_memtable_bytes: budget,
-            durable_write,
-            sync_indexed_write,
-            key_index,
-            ..quick()
+        |((rows, batches, budget), durable_write, sync_indexed_write, key_index)| {
+            quick()
+                .with_max_memtable_rows(rows)
+                .with_max_memtable_batches(batches)
+                .with_max_unflushed_memtable_bytes(budget)
+                .with_durable_write(durable_write)
+                .with_sync_indexed_write(sync_indexed_write)
+                .with_key_index(key_index)
         },
     )
 }

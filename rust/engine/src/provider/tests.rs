@@ -34,7 +34,14 @@ async fn board() -> (TempDir, Arc<Table>) {
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
     for (part, flush) in [(rows(0, 10, "base"), true), (rows(0, 3, "run"), true)] {
-        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        let job = table
+            .start_job(
+                shard_id,
+                table.writer_defaults().clone(),
+                table.maintenance_defaults().clone(),
+            )
+            .await
+            .unwrap();
         job.put(&part).await.unwrap();
         job.close(flush).await.unwrap();
         if part.num_rows() == 10 {

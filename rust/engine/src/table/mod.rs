@@ -26,7 +26,9 @@ use lance::Dataset;
 use lancemem_core::format::Sharding;
 use lancemem_core::types::{Result, WriterConfig};
 
-pub use catalog::{Catalog, CreateOptions, Location, Shard, TableStats, TableVersion};
+pub use catalog::{
+    Catalog, CreateOptions, Location, MaintenanceConfig, Shard, TableStats, TableVersion,
+};
 pub use maintain::{DeletionVectorResult, MaintenanceStats, RelistReport, SsTableReport};
 pub use read::{LiveJob, Scan, ScanOptions};
 pub use write::{BulkWriter, CommitResult, Job, StagedSsTable, WriteResult};
@@ -106,6 +108,12 @@ impl Table {
     #[must_use]
     pub fn writer_defaults(&self) -> &WriterConfig {
         &self.catalog.defaults
+    }
+
+    /// The defaults of the maintenance beside the table's jobs.
+    #[must_use]
+    pub fn maintenance_defaults(&self) -> &MaintenanceConfig {
+        &self.catalog.maintenance_defaults
     }
 
     /// The newest version of the base table.

@@ -14,8 +14,8 @@ use arrow_array::types::Int64Type;
 use arrow_schema::SchemaRef;
 use lancemem::table::CreateOptions;
 use lancemem::{
-    Condition, Consistency, FoundRows, Job, LiveJob, Scan, ScanOptions, Sharding, Snapshot, Table,
-    WriterConfig,
+    Condition, Consistency, FoundRows, Job, LiveJob, MaintenanceConfig, Scan, ScanOptions,
+    Sharding, Snapshot, Table, WriterConfig,
 };
 use lancemem_core::types::KeyBytes;
 use lancemem_testkit::{KeyShape, NULL, Rows};
@@ -210,14 +210,15 @@ pub async fn job_of(table: &Arc<Table>) -> Arc<Job> {
 /// A job of the first shard, with settings of its own.
 pub async fn job_with(table: &Arc<Table>, config: WriterConfig) -> Arc<Job> {
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    table.start_job(shard_id, config).await.unwrap()
+    table.start_job(shard_id, config, MaintenanceConfig::default()).await.unwrap()
 }
 
 /// A job of each shard, with the shard's ordinal.
 pub async fn jobs_of(table: &Arc<Table>) -> Vec<(i32, Arc<Job>)> {
     let mut jobs = Vec::new();
     for shard in table.shards().await.unwrap() {
-        let job = table.start_job(shard.shard_id, quick()).await.unwrap();
+        let none = MaintenanceConfig::default();
+        let job = table.start_job(shard.shard_id, quick(), none).await.unwrap();
         jobs.push((shard.ordinal.unwrap(), job));
     }
     jobs
@@ -225,13 +226,13 @@ pub async fn jobs_of(table: &Arc<Table>) -> Vec<(i32, Arc<Job>)> {
 
 /// Durable puts, and no flush but the ones that a story asks for. Nothing survives a power cut.
 pub fn quick() -> WriterConfig {
-    WriterConfig { fsync: false, idle_flush_interval: Duration::ZERO, ..WriterConfig::default() }
+    WriterConfig::default().with_fsync(false).with_idle_flush_interval(Duration::ZERO)
 }
 
 /// Puts that are not durable, and no timer that would append them.
 pub fn patient() -> WriterConfig {
     let max_wal_flush_interval = Duration::from_hours(1);
-    WriterConfig { durable_write: false, max_wal_flush_interval, ..quick() }
+    quick().with_durable_write(false).with_max_wal_flush_interval(max_wal_flush_interval)
 }
 
 /// Ends a story that hangs.

@@ -103,11 +103,9 @@ fn row(value: i64) -> RecordBatch {
 }
 
 fn config() -> WriterConfig {
-    WriterConfig {
-        key_index: KeyIndexKind::Hash,
-        idle_flush_interval: Duration::ZERO,
-        ..WriterConfig::default()
-    }
+    WriterConfig::default()
+        .with_key_index(KeyIndexKind::Hash)
+        .with_idle_flush_interval(Duration::ZERO)
 }
 
 fn schedules(story: impl Fn() + Send + Sync + 'static) {
@@ -175,8 +173,7 @@ fn puts_that_wait_for_memory_all_get_through_and_give_it_back() {
     schedules(|| {
         shuttle::future::block_on(async {
             let shard = Shard::new().await;
-            let tight =
-                WriterConfig { max_unflushed_memtable_bytes: 1, max_memtable_rows: 1, ..config() };
+            let tight = config().with_max_unflushed_memtable_bytes(1).with_max_memtable_rows(1);
             let writer = shard.open(tight).await;
             for putter in start(&writer) {
                 putter.await.unwrap();
@@ -197,7 +194,7 @@ fn a_reader_beside_freezes_and_flushes_never_goes_back() {
     schedules(|| {
         shuttle::future::block_on(async {
             let shard = Shard::new().await;
-            let writer = shard.open(WriterConfig { max_memtable_rows: 2, ..config() }).await;
+            let writer = shard.open(config().with_max_memtable_rows(2)).await;
             let putters = start(&writer);
             let reader = writer.clone();
             let reading = tokio::spawn(async move {

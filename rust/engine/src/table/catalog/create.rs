@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use super::claims::ShardTurns;
 use super::location::Location;
+use super::maintenance_config::MaintenanceConfig;
 use super::progress::details_of;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
@@ -55,6 +56,8 @@ pub struct CreateOptions {
     pub sharding: Sharding,
     /// The defaults of the table's jobs.
     pub config: WriterConfig,
+    /// The defaults of the maintenance beside them.
+    pub maintenance: MaintenanceConfig,
 }
 
 impl CreateOptions {
@@ -66,6 +69,7 @@ impl CreateOptions {
             primary_key: Vec::new(),
             sharding: Sharding::Unsharded,
             config: WriterConfig::default(),
+            maintenance: MaintenanceConfig::default(),
         }
     }
 
@@ -86,6 +90,12 @@ impl CreateOptions {
     #[must_use]
     pub fn with_config(self, config: WriterConfig) -> Self {
         Self { config, ..self }
+    }
+
+    /// Sets [`Self::maintenance`].
+    #[must_use]
+    pub fn with_maintenance(self, maintenance: MaintenanceConfig) -> Self {
+        Self { maintenance, ..self }
     }
 }
 
@@ -125,8 +135,8 @@ impl Table {
     }
 
     /// Enables a Lance table with a primary key: commits its MemWAL index with `sharding` (`None`:
-    /// one shard) and with `config` as the defaults of its jobs, and creates its shards. A table
-    /// that has the index is opened as it is.
+    /// one shard) and with `config` and `maintenance` as the defaults of its jobs, and creates its
+    /// shards. A table that has the index is opened as it is.
     ///
     /// # Errors
     /// [`Error::NoTable`] where there is no table; an input error where the table has no primary
@@ -135,8 +145,10 @@ impl Table {
         location: impl Into<Location>,
         sharding: Option<&Sharding>,
         config: &WriterConfig,
+        maintenance: &MaintenanceConfig,
     ) -> Result<Arc<Self>> {
-        let catalog = Catalog::enable_at(location.into().resolved()?, sharding, config).await;
+        let location = location.into().resolved()?;
+        let catalog = Catalog::enable_at(location, sharding, config, maintenance).await;
         catalog.map(Self::over)
     }
 }
@@ -145,6 +157,7 @@ impl Catalog {
     #[boxed]
     async fn create_at(location: Location, options: &CreateOptions) -> Result<Self> {
         options.config.validate()?;
+        options.maintenance.validate()?;
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
@@ -179,7 +192,8 @@ impl Catalog {
 
     /// Adds the index and the shards to a base table that was created.
     async fn finished(base: Dataset, location: Location, options: &CreateOptions) -> Result<Self> {
-        let catalog = enable(base, location, &options.sharding, &options.config).await?;
+        let (config, maintenance) = (&options.config, &options.maintenance);
+        let catalog = enable(base, location, &options.sharding, config, maintenance).await?;
         catalog.without_reused_ids().await?;
         if catalog.sharding.as_ref() == Some(&options.sharding) {
             return Ok(catalog);
@@ -196,6 +210,7 @@ impl Catalog {
         location: Location,
         sharding: Option<&Sharding>,
         config: &WriterConfig,
+        maintenance: &MaintenanceConfig,
     ) -> Result<Self> {
         let base = location.open().await?;
         let Some(details) = details_of(&base).await? else {
@@ -208,7 +223,8 @@ impl Catalog {
                 )));
             }
             refuse_structs_of_old_formats(&base)?;
-            return enable(base, location, sharding.unwrap_or(&Sharding::Unsharded), config).await;
+            let sharding = sharding.unwrap_or(&Sharding::Unsharded);
+            return enable(base, location, sharding, config, maintenance).await;
         };
         if let Some(sharding) = sharding {
             let (_, existing) = sharding_of(&base, &details)?;
@@ -259,6 +275,7 @@ async fn enable(
     location: Location,
     sharding: &Sharding,
     config: &WriterConfig,
+    maintenance: &MaintenanceConfig,
 ) -> Result<Catalog> {
     let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
@@ -278,7 +295,9 @@ async fn enable(
     let has_none = details_of(&base).await?.is_none();
     if has_none {
         retired?;
-        base = with_index(base, sharding, config, &action).await?;
+        let mut defaults = config.to_defaults();
+        defaults.extend(maintenance.to_defaults());
+        base = with_index(base, sharding, &defaults, &action).await?;
     }
     let details = details_of(&base)
         .await?
@@ -305,12 +324,12 @@ async fn enable(
 async fn with_index(
     mut base: Dataset,
     sharding: &Sharding,
-    config: &WriterConfig,
+    defaults: &HashMap<String, String>,
     action: &str,
 ) -> Result<Dataset> {
     let mut attempt = 1;
     loop {
-        let added = add_index(&base, sharding, config).await.context(action);
+        let added = add_index(&base, sharding, defaults).await.context(action);
         base = newest_of(&base).await.context(action)?;
         // Another process may have added the index first; then its index counts.
         let Err(error) = added else { return Ok(base) };
@@ -327,7 +346,7 @@ async fn with_index(
 async fn add_index(
     base: &Dataset,
     sharding: &Sharding,
-    config: &WriterConfig,
+    defaults: &HashMap<String, String>,
 ) -> lance_core::Result<()> {
     let mut base = committing(base).await?;
     let builder = match sharding {
@@ -336,7 +355,7 @@ async fn add_index(
             base.initialize_mem_wal().bucket_sharding(column, *buckets)
         }
     };
-    let mut settings = config.to_defaults();
+    let mut settings = defaults.clone();
     settings.insert(TABLE_ID.to_owned(), fresh_id().to_string());
     let builder = settings
         .into_iter()

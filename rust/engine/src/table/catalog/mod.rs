@@ -6,9 +6,9 @@
 //! Does not own: rows. It takes no snapshot (`read`), claims no shard to write rows (`write`) and
 //! moves no SSTable (`maintain`).
 //!
-//! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`, `open`,
-//! `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`, `foreign`, `missing`,
-//! `history`, `alter_column`.
+//! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
+//! `maintenance_config`, `open`, `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`,
+//! `foreign`, `missing`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -28,6 +28,7 @@ mod field_ids;
 mod foreign;
 mod history;
 mod location;
+mod maintenance_config;
 mod missing;
 mod open;
 mod progress;
@@ -53,6 +54,7 @@ pub(super) use claims::ShardTurns;
 pub use create::CreateOptions;
 pub use history::TableVersion;
 pub use location::Location;
+pub use maintenance_config::MaintenanceConfig;
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};
 pub(super) use schema_rules::refuse_unwritable;
@@ -79,6 +81,8 @@ pub struct Catalog {
     pub(super) table_id: Option<Uuid>,
     /// The defaults of the table's jobs.
     pub(super) defaults: WriterConfig,
+    /// The defaults of the maintenance beside them.
+    pub(super) maintenance_defaults: MaintenanceConfig,
     /// The store of the shards, for reads.
     pub(super) store: Store,
     /// The newest base version whose files are known to be on disk.

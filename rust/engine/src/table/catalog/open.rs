@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 use super::Catalog;
 use super::create::{sharding_of, table_id_of};
 use super::location::Location;
+use super::maintenance_config::MaintenanceConfig;
 use super::progress::{compacted_in, details_of};
 use crate::schema::{BaseVersion, LatestBase, VersionStamp, key_of};
 
@@ -44,7 +45,9 @@ impl Catalog {
         let key: Arc<[String]> = key_of(&base)?.into();
         let (shard_spec_id, sharding) = sharding_of(&base, details)?;
         let (sharding, sharding_record) = sharding.unzip();
-        let defaults = WriterConfig::default().with_defaults(&details.writer_config_defaults)?;
+        let persisted = &details.writer_config_defaults;
+        let defaults = WriterConfig::default().with_defaults(persisted)?;
+        let maintenance_defaults = MaintenanceConfig::default().with_defaults(persisted)?;
         let store = location.store(&base, defaults.fsync).await?;
         Ok(Self {
             location,
@@ -56,6 +59,7 @@ impl Catalog {
             shard_spec_id,
             table_id: table_id_of(details)?,
             defaults,
+            maintenance_defaults,
             store,
             durable_base: Mutex::default(),
             proven: OnceCell::new(),

@@ -17,7 +17,7 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lancemem_core::shard::JobWatch;
 use lancemem_core::store::Changes;
-use lancemem_core::types::{Error, Result, ShardId, WriterConfig};
+use lancemem_core::types::{Error, Result, ShardId};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::compaction::CompactionSettings;
 use crate::garbage::CollectionSettings;
 use crate::table::Table;
+use crate::table::catalog::MaintenanceConfig;
 
 /// The backoff after a failed round; doubled each time, up to the interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -71,12 +72,17 @@ pub(in crate::table) struct Maintenance {
 }
 
 impl Maintenance {
-    pub fn start(table: Arc<Table>, job: JobWatch, config: &WriterConfig) -> Self {
+    /// Starts the task of `job`, whose puts wait for a compaction at `backlog` generations.
+    pub fn start(
+        table: Arc<Table>,
+        job: JobWatch,
+        config: MaintenanceConfig,
+        backlog: usize,
+    ) -> Self {
         let stats = Arc::new(watch::Sender::new(MaintenanceStats::default()));
         let (alive, ended) = watch::channel(());
         let (shard_id, changes) = (job.shard_id(), Changes::default());
-        let keeper =
-            Keeper { table: table.clone(), job, config: config.clone(), stats: stats.clone() };
+        let keeper = Keeper { table: table.clone(), job, config, backlog, stats: stats.clone() };
         let counted = changes.clone();
         let task = tokio::spawn(async move {
             let _alive = alive;
@@ -123,14 +129,16 @@ pub(in crate::table) struct MaintenanceState {
 struct Keeper {
     table: Arc<Table>,
     job: JobWatch,
-    config: WriterConfig,
+    config: MaintenanceConfig,
+    /// Generations at which puts of the job wait for a compaction.
+    backlog: usize,
     stats: Arc<watch::Sender<MaintenanceStats>>,
 }
 
 impl Keeper {
     async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
-        let mut next = Instant::now() + self.config.maintenance_interval;
+        let mut next = Instant::now() + self.config.interval;
         loop {
             let is_late = match timeout_at(next, self.job.flushed()).await {
                 Ok(true) => false,
@@ -140,11 +148,11 @@ impl Keeper {
             let Some(generations) = self.job.uncompacted_generations() else { return };
             let shard_id = self.job.shard_id();
             let looked_up = look_up(&self.table, shard_id, &self.stats).await;
-            if !self.config.maintenance {
+            if !self.config.enabled {
                 if looked_up {
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
                 }
-                next = Instant::now() + self.config.maintenance_interval;
+                next = Instant::now() + self.config.interval;
                 continue;
             }
             if !is_late && generations < self.limit() {
@@ -155,13 +163,13 @@ impl Keeper {
             match round.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
                 Ok(()) => {
                     pause = FIRST_PAUSE;
-                    next = Instant::now() + self.config.maintenance_interval;
+                    next = Instant::now() + self.config.interval;
                     self.stats.send_modify(|stats| stats.last_maintenance_error = None);
                 }
                 Err(error) => {
                     record_error(&self.table, &self.stats, &error);
                     self.wait_out(pause).await;
-                    pause = (pause * 2).min(self.config.maintenance_interval.max(FIRST_PAUSE));
+                    pause = (pause * 2).min(self.config.interval.max(FIRST_PAUSE));
                     next = Instant::now();
                 }
             }
@@ -171,8 +179,7 @@ impl Keeper {
     /// The number of generations that starts a round before the interval is over: well below the
     /// backlog at which puts wait for a compaction.
     fn limit(&self) -> usize {
-        let backlog = self.config.max_uncompacted_generations;
-        self.config.maintenance_generations.min(backlog / 2).max(1)
+        self.config.generations.min(self.backlog / 2).max(1)
     }
 
     /// One round. Compacts if the shard still has enough generations when it is this job's turn: a
@@ -185,8 +192,8 @@ impl Keeper {
         if generations >= due {
             self.compact(generations).await?;
         }
-        let apart = self.config.maintenance_older_than / COLLECTIONS_A_GRACE;
-        let apart = apart.max(self.config.maintenance_interval);
+        let apart = self.config.older_than / COLLECTIONS_A_GRACE;
+        let apart = apart.max(self.config.interval);
         if turn.collected.is_none_or(|before| before.elapsed() >= apart) {
             let base_files = turn.base_files.is_none_or(|before| before.elapsed() >= BASE_FILES);
             self.collect(base_files).await?;
@@ -202,8 +209,8 @@ impl Keeper {
     async fn compact(&self, generations: usize) -> Result<()> {
         let started = Instant::now();
         // Puts wait for this compaction, so its rate limit does not apply.
-        let has_backlog = generations >= self.config.max_uncompacted_generations;
-        let limit = self.config.maintenance_bytes_per_second;
+        let has_backlog = generations >= self.backlog;
+        let limit = self.config.bytes_per_second;
         let bytes_per_second = if has_backlog { 0 } else { limit };
         let settings = CompactionSettings::default().with_bytes_per_second(bytes_per_second);
         let done = self.table.compact_with(&settings).boxed().await?;
@@ -225,7 +232,7 @@ impl Keeper {
 
     async fn collect(&self, base_files: bool) -> Result<()> {
         let started = Instant::now();
-        let older_than = self.config.maintenance_older_than;
+        let older_than = self.config.older_than;
         let settings =
             CollectionSettings::default().with_older_than(older_than).with_base_files(base_files);
         let done = self.table.collect_garbage(&settings).boxed().await?;

@@ -342,7 +342,7 @@ mod tests {
 
     use super::*;
     use crate::sstable::files_of_commit;
-    use crate::table::{CreateOptions, Job};
+    use crate::table::{CreateOptions, Job, MaintenanceConfig};
 
     fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
         let schema = Arc::new(Schema::new(vec![
@@ -377,7 +377,14 @@ mod tests {
         let options = CreateOptions::new(rows(0..0).schema()).with_primary_key(["id"]);
         let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
-        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        let job = table
+            .start_job(
+                shard_id,
+                table.writer_defaults().clone(),
+                table.maintenance_defaults().clone(),
+            )
+            .await
+            .unwrap();
         (table, job)
     }
 
@@ -444,11 +451,13 @@ mod tests {
         let before = base.version().version;
         base.drop_index("__lance_mem_wal").await.unwrap();
         let buckets = Sharding::Bucket { column: "id".to_owned(), buckets: 2 };
-        let config = WriterConfig::default();
-        let table = Table::enable(table.uri(), Some(&buckets), &config).await.unwrap();
+        let (config, maintenance) = (WriterConfig::default(), MaintenanceConfig::default());
+        let table =
+            Table::enable(table.uri(), Some(&buckets), &config, &maintenance).await.unwrap();
         table.upsert(&rows(0..10)).await.unwrap();
         for shard in table.shards().await.unwrap() {
-            let job = table.start_job(shard.shard_id, config.clone()).await.unwrap();
+            let job =
+                table.start_job(shard.shard_id, config.clone(), maintenance.clone()).await.unwrap();
             job.close(true).await.unwrap();
         }
         let settings = CompactionSettings::default();

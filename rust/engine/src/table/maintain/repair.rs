@@ -230,7 +230,14 @@ mod tests {
         let options = CreateOptions::new(rows.schema()).with_primary_key(["id"]);
         let table = Table::create(folder.path().to_str().unwrap(), &options).await.unwrap();
         let shard_id = table.shards().await.unwrap()[0].shard_id;
-        let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+        let job = table
+            .start_job(
+                shard_id,
+                table.writer_defaults().clone(),
+                table.maintenance_defaults().clone(),
+            )
+            .await
+            .unwrap();
         job.put(&rows).await.unwrap();
         job.close(true).await.unwrap();
         let listed = table.shards().await.unwrap();

@@ -26,7 +26,9 @@ use crate::errors::Context;
 use crate::schema::{LatestBase, VersionStamp};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, SsTableInput, sync_table, write_sstable};
 use crate::table::Table;
-use crate::table::catalog::{Catalog, SHARDING_FIELD, ShardTurns, refuse_unwritable};
+use crate::table::catalog::{
+    Catalog, MaintenanceConfig, SHARDING_FIELD, ShardTurns, refuse_unwritable,
+};
 use crate::table::maintain::{Maintenance, MaintenanceStats};
 use crate::table::read::LiveJob;
 
@@ -84,8 +86,8 @@ impl LiveJob for Job {
 impl Table {
     /// Claims a shard and starts its job. A job that runs on the shard is fenced.
     ///
-    /// With `config.maintenance` a task beside the job compacts and collects. In deletion-vector
-    /// mode the task looks up the rows that the job's SSTables supersede.
+    /// With `maintenance.enabled` a task beside the job compacts and collects. In deletion-vector
+    /// mode the task looks up the rows that the job's SSTables supersede, enabled or not.
     ///
     /// # Errors
     /// An input error for a shard that does not exist or settings that cannot work.
@@ -93,10 +95,14 @@ impl Table {
         self: &Arc<Self>,
         shard_id: ShardId,
         config: WriterConfig,
+        maintenance: MaintenanceConfig,
     ) -> Result<Arc<Job>> {
-        let mut job = Job::open(&self.catalog, shard_id, config.clone()).await?;
-        if config.maintenance || self.has_deletion_vectors() {
-            job.maintenance = Some(Maintenance::start(self.clone(), job.writer.watch(), &config));
+        maintenance.validate()?;
+        let backlog = config.max_uncompacted_generations;
+        let mut job = Job::open(&self.catalog, shard_id, config).await?;
+        if maintenance.enabled || self.has_deletion_vectors() {
+            let watch = job.writer.watch();
+            job.maintenance = Some(Maintenance::start(self.clone(), watch, maintenance, backlog));
         }
         Ok(Arc::new(job))
     }
@@ -186,12 +192,13 @@ impl Job {
     ///
     /// ```no_run
     /// use arrow_array::record_batch;
-    /// use lancemem::{Table, WriteBatch, WriteOptions, WriterConfig};
+    /// use lancemem::{MaintenanceConfig, Table, WriteBatch, WriteOptions, WriterConfig};
     ///
     /// # async fn example() -> lancemem::Result<()> {
     /// let table = Table::open("/data/board.lance").await?;
     /// let shard_id = table.shard_of(0).await?;
-    /// let job = table.start_job(shard_id, WriterConfig::default()).await?;
+    /// let (config, maintenance) = (WriterConfig::default(), MaintenanceConfig::default());
+    /// let job = table.start_job(shard_id, config, maintenance).await?;
     /// let rows = record_batch!(("id", Int64, [1, 2]), ("price", Float64, [9.5, 12.0])).unwrap();
     /// // The call returns when the rows are in memory; the log has them soon after.
     /// let options = WriteOptions::default().durable(false);

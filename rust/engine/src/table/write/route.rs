@@ -16,7 +16,7 @@ use lancemem_core::format::round_floats;
 use lancemem_core::shard::{
     Acknowledged, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
 };
-use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
+use lancemem_core::types::{Error, Result, ShardId, Txn, Txns};
 
 use super::job::Job;
 use super::turns::Attempts;
@@ -232,7 +232,7 @@ async fn try_write(
     {
         return Ok(already);
     }
-    let config = WriterConfig { durable_write: true, ..catalog.defaults.clone() };
+    let config = catalog.defaults.clone().with_durable_write(true);
     let job = Job::open_in_turn(catalog, shard_id, config, Some(&attempts.turn(turns))).await?;
     if attempts.is_written(&catalog.store, true).await? {
         close(&job).await?;

@@ -31,18 +31,24 @@ async fn table_in(folder: &tempfile::TempDir) -> Arc<Table> {
 }
 
 /// Maintenance that only the number of generations starts.
-fn by_generations(generations: usize) -> WriterConfig {
-    WriterConfig {
-        maintenance: true,
-        maintenance_generations: generations,
-        maintenance_interval: Duration::from_hours(1),
-        ..WriterConfig::default()
-    }
+fn by_generations(generations: usize) -> MaintenanceConfig {
+    MaintenanceConfig::default()
+        .with_enabled(true)
+        .with_generations(generations)
+        .with_interval(Duration::from_hours(1))
 }
 
-async fn start(table: &Arc<Table>, config: WriterConfig) -> Arc<Job> {
+async fn start(table: &Arc<Table>, maintenance: MaintenanceConfig) -> Arc<Job> {
+    start_with(table, WriterConfig::default(), maintenance).await
+}
+
+async fn start_with(
+    table: &Arc<Table>,
+    config: WriterConfig,
+    maintenance: MaintenanceConfig,
+) -> Arc<Job> {
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    table.start_job(shard_id, config).await.unwrap()
+    table.start_job(shard_id, config, maintenance).await.unwrap()
 }
 
 async fn until(job: &Job, reached: impl FnMut(&MaintenanceStats) -> bool) -> MaintenanceStats {
@@ -79,9 +85,7 @@ async fn a_shard_with_enough_generations_is_compacted_and_its_job_is_not_fenced(
 async fn a_single_generation_waits_for_the_interval_and_no_longer() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
-    let config =
-        WriterConfig { maintenance_interval: Duration::from_millis(5), ..by_generations(100) };
-    let job = start(&table, config).await;
+    let job = start(&table, by_generations(100).with_interval(Duration::from_millis(5))).await;
     job.put(&rows(0..5, 1)).await.unwrap();
     job.flush().await.unwrap();
     let stats = until(&job, |stats| stats.compactions == 1 && stats.collections >= 1).await;
@@ -93,15 +97,13 @@ async fn a_single_generation_waits_for_the_interval_and_no_longer() {
 async fn puts_that_wait_for_a_compaction_get_one() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
-    let config = WriterConfig {
-        max_uncompacted_generations: 2,
-        max_compaction_wait: Duration::from_mins(5),
-        max_memtable_rows: 1,
-        // The limit does not apply while puts wait.
-        maintenance_bytes_per_second: 1_000_000_000,
-        ..by_generations(100)
-    };
-    let job = start(&table, config).await;
+    let config = WriterConfig::default()
+        .with_max_uncompacted_generations(2)
+        .with_max_compaction_wait(Duration::from_mins(5))
+        .with_max_memtable_rows(1);
+    // The limit does not apply while puts wait.
+    let maintenance = by_generations(100).with_bytes_per_second(1_000_000_000);
+    let job = start_with(&table, config, maintenance).await;
     for id in 0..12 {
         job.put(&rows(id..id + 1, id)).await.unwrap();
     }
@@ -113,12 +115,9 @@ async fn puts_that_wait_for_a_compaction_get_one() {
 async fn what_was_compacted_is_collected_while_the_job_runs() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
-    let config = WriterConfig {
-        maintenance_interval: Duration::from_millis(5),
-        maintenance_older_than: Duration::ZERO,
-        ..by_generations(1)
-    };
-    let job = start(&table, config).await;
+    let maintenance =
+        by_generations(1).with_interval(Duration::from_millis(5)).with_older_than(Duration::ZERO);
+    let job = start(&table, maintenance).await;
     job.put(&rows(0..100, 1)).await.unwrap();
     job.flush().await.unwrap();
     until(&job, |stats| stats.compactions == 1 && stats.collected_bytes > 0).await;
@@ -155,7 +154,7 @@ async fn a_failed_look_up_is_recorded_until_the_next_one_makes_up_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
     table.alter_deletion_vectors(true).await.unwrap();
-    let job = start(&table, WriterConfig::default()).await;
+    let job = start(&table, MaintenanceConfig::default()).await;
     // A file in the place of the folder of deletion vectors.
     let deletion_vectors = folder.path().join("_lancemem").join("deletion_vectors");
     assert!(!deletion_vectors.exists());
@@ -178,9 +177,8 @@ async fn a_failed_look_up_is_recorded_until_the_next_one_makes_up_for_it() {
 async fn a_closed_and_a_dropped_job_leave_no_task_behind() {
     let folder = tempfile::tempdir().unwrap();
     let table = table_in(&folder).await;
-    let config =
-        WriterConfig { maintenance_interval: Duration::from_millis(1), ..by_generations(1) };
-    let closed = start(&table, config.clone()).await;
+    let maintenance_config = by_generations(1).with_interval(Duration::from_millis(1));
+    let closed = start(&table, maintenance_config.clone()).await;
     closed.put(&rows(0..5, 1)).await.unwrap();
     closed.flush().await.unwrap();
     closed.close(false).await.unwrap();
@@ -188,7 +186,7 @@ async fn a_closed_and_a_dropped_job_leave_no_task_behind() {
     let maintenance = closed.maintenance.as_ref().unwrap();
     assert!(maintenance.ended.has_changed().is_err(), "the task is gone when close returns");
 
-    let dropped = start(&table, config).await;
+    let dropped = start(&table, maintenance_config).await;
     let mut ended = dropped.maintenance.as_ref().unwrap().ended.clone();
     drop(dropped);
     ended.changed().await.unwrap_err();
@@ -203,16 +201,19 @@ async fn jobs_of_one_table_take_turns_and_two_programs_do_no_harm() {
     let options = CreateOptions::new(rows(0..0, 0).schema())
         .with_primary_key(["id"])
         .with_sharding(Sharding::Bucket { column: "id".to_owned(), buckets: 3 })
-        .with_config(WriterConfig { maintenance: true, ..WriterConfig::default() });
+        .with_maintenance(MaintenanceConfig::default().with_enabled(true));
     let uri = folder.path().canonicalize().unwrap();
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let other = Table::open(uri.to_str().unwrap()).await.unwrap();
-    assert!(other.writer_defaults().maintenance, "it is a setting of the table");
+    assert!(other.maintenance_defaults().enabled, "it is a setting of the table");
     let mut jobs = Vec::new();
     for (shard, table) in table.shards().await.unwrap().iter().zip([&table, &table, &other]) {
         jobs.push((
             shard.ordinal.unwrap(),
-            table.start_job(shard.shard_id, by_generations(1)).await.unwrap(),
+            table
+                .start_job(shard.shard_id, WriterConfig::default(), by_generations(1))
+                .await
+                .unwrap(),
         ));
     }
     let all = rows(0..300, 1);

@@ -29,7 +29,10 @@ async fn table_in(folder: &Path) -> (Arc<Table>, Arc<Job>) {
     let options = CreateOptions::new(rows(0..0, 0).schema()).with_primary_key(["id"]);
     let table = Table::create(folder.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, table.writer_defaults().clone()).await.unwrap();
+    let job = table
+        .start_job(shard_id, table.writer_defaults().clone(), table.maintenance_defaults().clone())
+        .await
+        .unwrap();
     move_rows(&table, &job, 0..10, 1).await;
     move_rows(&table, &job, 0..1, 2).await;
     (table, job)

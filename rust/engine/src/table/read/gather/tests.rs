@@ -13,7 +13,7 @@ use lancemem_core::types::WriterConfig;
 
 use super::*;
 use crate::compaction::CompactionSettings;
-use crate::table::{Catalog, CreateOptions, Job};
+use crate::table::{Catalog, CreateOptions, Job, MaintenanceConfig};
 
 fn rows(ids: &[i64], value: i64) -> RecordBatch {
     let schema = Arc::new(Schema::new(vec![
@@ -51,7 +51,10 @@ async fn a_compaction_behind_the_rows_in_memory_shows_a_later_put_whole_or_not_a
     let uri = folder.path().canonicalize().unwrap();
     let table = Table::create(uri.to_str().unwrap(), &options).await.unwrap();
     let shard_id = table.shards().await.unwrap()[0].shard_id;
-    let job = table.start_job(shard_id, WriterConfig::default()).await.unwrap();
+    let job = table
+        .start_job(shard_id, WriterConfig::default(), MaintenanceConfig::default())
+        .await
+        .unwrap();
     job.put(&rows(&[1], 1)).await.unwrap();
     let busy: Arc<dyn LiveJob> = Arc::new(Busy(job.clone(), table.clone()));
     let keys = rows(&[1, 2], 0).project(&[0]).unwrap();
