@@ -147,6 +147,8 @@ const OLD_NAMES: &[&str] = &[
     "ShardView",
     "named_cut",
     "read_view",
+    "KeptBound",
+    "KeptStats",
     // Transaction ids.
     "StaleMarkError",
     "delete_marked",
