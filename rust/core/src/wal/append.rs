@@ -61,10 +61,8 @@ impl WalAppender {
         config: &WriterConfig,
     ) -> Result<Self> {
         let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
-        // Entries that a flush has covered may be gone, their positions are used up all the same.
         let covered = manifest.replay_after_wal_entry_position;
-        let highest = highest_position(&store, shard_id).await?;
-        let last = if mutant!("B2") { highest } else { highest.max(covered) };
+        let last = last_used(highest_position(&store, shard_id).await?, covered);
         // Checked after the listing: the sentinel of a later claim cannot stand at or before
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
@@ -77,7 +75,7 @@ impl WalAppender {
             shard_id,
             epoch,
             sentinel,
-            next: if mutant!("B7") { sentinel } else { sentinel.next() },
+            next: behind(sentinel),
             proven,
             asked: proven,
             retries: config.max_wal_persist_retries,
@@ -105,11 +103,8 @@ impl WalAppender {
     ) -> Result<WalPosition> {
         let place = LogAddress { shard_id: self.shard_id, position: self.next };
         let bytes = wal_entry::encode_with_txns(batches, place, self.epoch, generation, txns)?;
-        if mutant!("B1") {
-            return self.append_entry(bytes).await;
-        }
         let begun = Moment::now();
-        let appended = if self.asked.age() < ASKED {
+        let appended = if is_recent(self.asked, ASKED) {
             self.append_entry(bytes).await
         } else {
             self.asked = begun;
@@ -121,7 +116,7 @@ impl WalAppender {
             appended
         };
         let position = appended?;
-        if begun.age() >= ASKED {
+        if !is_recent(begun, ASKED) {
             self.asked = Moment::now();
             refuse_fenced(self.manifests.check_fenced(self.epoch).await)?;
         }
@@ -162,8 +157,6 @@ impl WalAppender {
 
     /// Puts the entry. Where an object stands there already, decides whose it is: ours, after an
     /// answer that this process or the storage client lost, or a successor's.
-    ///
-    /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
         match self.store.put_if_absent_here(path, bytes.clone()).await? {
             Some(Created::Yes) => return Ok(()),
@@ -174,16 +167,13 @@ impl WalAppender {
                 return Err(self.poisoned("the WAL folder is gone, and the table with it"));
             }
         }
-        match self.store.get(path, MaxBytes::LOG_ENTRY).await? {
+        let stored = self.store.get(path, MaxBytes::LOG_ENTRY).await?;
+        if is_ours(stored.as_ref(), bytes) {
             // The attempt that wrote it failed, maybe before it was on disk.
-            Some(stored) if stored == *bytes && !mutant!("B5") => {
-                return self.store.make_durable(path).await;
-            }
-            Some(_) => {}
-            None if mutant!("B6") => {}
-            // S3 answers 409 where two writes met and either may have failed: the slot is still
-            // free.
-            None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
+            return self.store.make_durable(path).await;
+        }
+        if is_free(stored.as_ref()) {
+            return Err(Error::storage(format!("creating {path}"), CONFLICT));
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("another entry with the same writer epoch stands at this position"))
@@ -192,7 +182,7 @@ impl WalAppender {
     /// After the put and not before it: a claim in between has put its sentinel or will.
     async fn prove_owned(&mut self) -> Result<()> {
         // Again where the machine was suspended while it asked.
-        while self.proven.age() >= PROVEN && !mutant!("B1") {
+        while !is_recent(self.proven, PROVEN) {
             let asked = Moment::now();
             self.manifests.forget();
             self.manifests.check_fenced(self.epoch).await?;
@@ -213,6 +203,34 @@ impl WalAppender {
             reason: format!("WAL entry {} could not be made durable: {reason}", self.next),
         }
     }
+}
+
+/// The last position that is used up. Entries that a flush has covered may be gone, their positions
+/// are used up all the same.
+fn last_used(highest: WalPosition, covered: WalPosition) -> WalPosition {
+    if mutant!("B2") { highest } else { highest.max(covered) }
+}
+
+/// The position of the first entry of the job whose claim wrote `sentinel`.
+fn behind(sentinel: WalPosition) -> WalPosition {
+    if mutant!("B7") { sentinel } else { sentinel.next() }
+}
+
+/// Whether `moment` was less than `limit` ago, so that what was asked then still counts.
+fn is_recent(moment: Moment, limit: Duration) -> bool {
+    moment.age() < limit || mutant!("B1")
+}
+
+/// Whether the object in a slot is our entry. Equal bytes are proof: they carry our epoch, and an
+/// epoch has one appender.
+fn is_ours(stored: Option<&Bytes>, entry: &Bytes) -> bool {
+    stored == Some(entry) && !mutant!("B5")
+}
+
+/// Whether a slot whose entry could not be created is free all the same. S3 answers 409 where two
+/// writes met, and either may have failed.
+fn is_free(stored: Option<&Bytes>) -> bool {
+    stored.is_none() && !mutant!("B6")
 }
 
 /// Refuses to acknowledge an entry once its writer has learned of a later claim. The entry usually
@@ -237,20 +255,14 @@ async fn write_sentinel(
 ) -> Result<WalPosition> {
     let mut conflicts = 0;
     loop {
-        if mutant!("B7") {
-            return Ok(next);
-        }
         let place = LogAddress { shard_id, position: next };
         let sentinel = wal_entry::encode_sentinel(place, epoch)?;
         let path = paths::wal_entry(shard_id, next);
-        if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
+        if put_sentinel(store, &path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
         let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
-            // 409 where two writes met and neither happened: the next position would leave a hole.
-            if mutant!("L1") {
-                next = next.next();
-            }
+            next = after_conflict(next);
             conflicts += 1;
             if conflicts == CONFLICTS {
                 return Err(Error::storage(format!("creating {path}"), CONFLICT));
@@ -266,6 +278,19 @@ async fn write_sentinel(
         }
         next = next.next();
     }
+}
+
+async fn put_sentinel(store: &Store, path: &str, sentinel: Bytes) -> Result<Created> {
+    if mutant!("B7") {
+        return Ok(Created::Yes);
+    }
+    store.put_if_absent(path, sentinel).await
+}
+
+/// The position to try after a 409 with nothing behind it, where two writes met and neither
+/// happened: the same one. The next one would leave a hole.
+fn after_conflict(position: WalPosition) -> WalPosition {
+    if mutant!("L1") { position.next() } else { position }
 }
 
 #[cfg(test)]
