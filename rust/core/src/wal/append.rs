@@ -12,14 +12,14 @@ use futures::future::join;
 
 use super::highest_position;
 use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
-use crate::store::{Created, ManifestStore, Moment, Store};
+use crate::store::{Backoff, Created, ManifestStore, Moment, Store};
 use crate::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txns, WalPosition, WriterConfig, WriterEpoch,
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts at one position of a sentinel that met a conflict and left nothing.
-const CONFLICTS: usize = 16;
+const MAX_CONFLICTS: usize = 16;
 /// An append is acknowledged only with a proof of ownership that is younger than this.
 ///
 /// A writer is fenced by the sentinel in the slot of its next entry, and a collector removes
@@ -44,8 +44,8 @@ pub struct WalAppender {
     proven: Moment,
     /// When the writer last checked whether there is one.
     asked: Moment,
-    retries: usize,
-    first_pause: Duration,
+    /// For each entry.
+    backoff: Backoff,
 }
 
 impl WalAppender {
@@ -78,8 +78,11 @@ impl WalAppender {
             next: behind(sentinel),
             proven,
             asked: proven,
-            retries: config.max_wal_persist_retries,
-            first_pause: config.wal_persist_retry_base_delay,
+            backoff: Backoff::exponential(
+                config.max_wal_persist_retries.saturating_add(1),
+                config.wal_persist_retry_base_delay,
+                LONGEST_PAUSE,
+            ),
         })
     }
 
@@ -125,8 +128,8 @@ impl WalAppender {
 
     async fn append_entry(&mut self, bytes: Bytes) -> Result<WalPosition> {
         let path = paths::wal_entry(self.shard_id, self.next);
-        let mut pause = self.first_pause;
-        for attempt in 0..=self.retries {
+        let mut backoff = self.backoff.clone();
+        loop {
             let error = match self.attempt(&path, &bytes).await {
                 Ok(()) => match self.prove_owned().await {
                     Ok(()) => return Ok(self.advance()),
@@ -142,17 +145,12 @@ impl WalAppender {
             {
                 return Err(fenced);
             }
-            if attempt == self.retries {
-                return Err(self.poisoned(&format!("{error}, after {attempt} retries")));
+            if backoff.is_last() {
+                let retries = backoff.attempt() - 1;
+                return Err(self.poisoned(&format!("{error}, after {retries} retries")));
             }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the pause is the point; no decision reads the clock"
-            )]
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff.wait().await;
         }
-        Err(self.poisoned("no attempt was made"))
     }
 
     /// Puts the entry. Where an object stands there already, decides whose it is: ours, after an
@@ -264,7 +262,7 @@ async fn write_sentinel(
         let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
             next = after_conflict(next);
             conflicts += 1;
-            if conflicts == CONFLICTS {
+            if conflicts == MAX_CONFLICTS {
                 return Err(Error::storage(format!("creating {path}"), CONFLICT));
             }
             continue;
