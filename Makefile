@@ -99,7 +99,7 @@ lint-text: fmt-check
 # They need no crate, so that nobody waits for one to learn of a missing header.
 TIDY := tidy promises
 
-tidy: ## headers, sizes, layers, words, and that every promise has its test
+tidy: ## headers, file sizes, layers, words, and that every promise has its test
 	@mkdir -p $(CARGO_TARGET_DIR)
 	@export CARGO_MANIFEST_DIR=$(CURDIR)/rust/testkit; for name in $(TIDY); do \
 		rustc --edition 2024 --test -o $(CARGO_TARGET_DIR)/$$name rust/testkit/tests/$$name.rs \

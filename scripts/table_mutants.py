@@ -1,8 +1,8 @@
-"""Puts each known bug of reads and compaction back; records the failing tests in docs/mutants.md.
+"""Puts each known bug of reads and compaction back; the report goes to out/table-mutants.md.
 
 Owns: the list of the engine's bugs, the test that is named after each, and the random programs that
-must fail too. Does not own: the code of the bugs (`mutant!`), the bugs of the core (`mutants.sh`),
-or the upper part of the page. Exits with 1 where a bug is not caught.
+must fail too. Does not own: the code of the bugs (`mutant!`), or the bugs of the core
+(`mutants.sh`). Exits with 1 where a bug is not caught.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from benches.write.machine import commit
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "out" / "table-mutants.md"
 TIMEOUT_SECONDS = 600
 PROGRAMS = {
     "reads": "tests/test_model.py::test_a_table_agrees_with_a_dict_after_any_program",
@@ -108,21 +108,19 @@ def failures(module: Path, mutant: str, *tests: str) -> int:
 
 
 def write_page(rows: list[str]) -> None:
-    """Replace the lower part of the page."""
-    above = PAGE.read_text().split("\n## ")[0].rstrip()
-    text = f"""
+    """Write the report."""
+    text = f"""\
+# Mutants of reads and compaction
 
-## Of reads and compaction
-
-What `make table-mutants` found at commit {commit()}: the bugs of the engine, switched on
-in the same way in a module with the feature `mutants`. *Programs* are the random ones of
-`tests/test_model.py` (reads) and `tests/test_compaction_model.py` (maintenance): the kinds of which
-some fail.
+`make table-mutants` at commit {commit()}: each bug of the engine, enabled alone in a
+module with the feature `mutants`. *Programs* are the random ones of `tests/test_model.py` (reads)
+and `tests/test_compaction_model.py` (maintenance): the kinds of which some fail.
 
 | switch | bug | programs | its story |
 | --- | --- | --- | --- |
 """
-    PAGE.write_text(above + text + "\n".join(rows) + "\n")
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(text + "\n".join(rows) + "\n")
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
     table = make_table(sharding=lancemem.bucket("id", 2))
     plan = writer.WritePlan(("id", "name", "value"), ("id",))
     # A write that lost its shard would fail now, and not try again.
-    monkeypatch.setattr(writer, "ATTEMPTS", 1)
+    monkeypatch.setattr(writer, "MAX_ATTEMPTS", 1)
 
     def write(who: int) -> None:
         handle = lancemem.open_table(table.uri)

@@ -86,7 +86,7 @@ async fn table(kind: Kind) {
     }
     print(kind, "1,000 keys, pinned cut", many);
     print(kind, "1,000 keys, Table::get", call);
-    println!("{kind:?} kept: {:?}", table.kept());
+    println!("{kind:?} cache: {:?}", table.cache_stats());
 }
 
 /// Microseconds of one lookup, all of whose keys must be found.

@@ -49,7 +49,7 @@ _REPORT_SCHEMA = pa.schema(
 # A larger write becomes a bulk write: entries of the log would slow down the next claim.
 SINGLE_PUT_BYTES = 16 << 20
 # Another writer of the shard needs milliseconds for its rows; then this one claims again.
-ATTEMPTS = 50
+MAX_ATTEMPTS = 50
 
 # Limits on retries of storage faults in number and in seconds, for writes that Spark does not
 # repeat. A put that waited for a compaction exceeds the seconds, and is not repeated.
@@ -327,7 +327,7 @@ def try_again(write: Callable[[], _T], faults: int = 0) -> _T:
     Also repeat a write that met a transient fault of the storage, at most `faults` times.
     """
     begun = time.monotonic()
-    for attempt in range(1, ATTEMPTS):
+    for attempt in range(1, MAX_ATTEMPTS):
         try:
             return write()
         except (lancemem.WriterFencedError, lancemem.JobStoppedError):

@@ -51,7 +51,7 @@ pub use plan::{Condition, ReadPart};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
-pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
+pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, DeletionVectorResult, Job, LiveJob, Location,
     MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport,

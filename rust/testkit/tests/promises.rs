@@ -1,15 +1,15 @@
 //! Every promise has evidence, and every test, chapter and file that is named as evidence exists.
 //!
-//! Owns: the ids of docs/guarantees.md, the lists of docs/guarantees-evidence.md, and the last
-//! column of the tables of that page and of docs/mutants.md. Does not own: whether a test proves
-//! its promise; `make mutants` does, for the known bugs.
+//! Owns: the ids of docs/guarantees.md, the lists and the last column of the tables of
+//! docs/guarantees-evidence.md, and the tests of the scripts that put known bugs back. Does not own:
+//! whether a test proves its promise; `make mutants` does, for the known bugs.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const PROMISES: &str = "docs/guarantees.md";
 const EVIDENCE: &str = "docs/guarantees-evidence.md";
-const PAGES: &[&str] = &[EVIDENCE, "docs/mutants.md"];
+const SCRIPTS: &[&str] = &["scripts/mutants.sh", "scripts/table_mutants.py"];
 
 /// A Rust or Python file below the root, with `/`.
 struct Source {
@@ -26,15 +26,23 @@ fn every_name_in_the_evidence_exists() {
     }
     let mut missing = Vec::new();
     let mut found = 0;
-    for page in PAGES {
-        let text = fs::read_to_string(root.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        for (line, row) in text.lines().enumerate() {
-            for name in names_in(row) {
-                if exists(&root, &sources, name) {
-                    found += 1;
-                } else {
-                    missing.push(format!("{page}:{}: there is no `{name}`", line + 1));
-                }
+    for (line, row) in read(&root, EVIDENCE).lines().enumerate() {
+        for name in names_in(row) {
+            if exists(&root, &sources, name) {
+                found += 1;
+            } else {
+                missing.push(format!("{EVIDENCE}:{}: there is no `{name}`", line + 1));
+            }
+        }
+    }
+    for script in SCRIPTS {
+        let stories = stories_in(&read(&root, script));
+        assert!(stories.len() > 6, "{script}: only {} tests: has the list moved?", stories.len());
+        for name in stories {
+            if exists(&root, &sources, &name) {
+                found += 1;
+            } else {
+                missing.push(format!("{script}: there is no `{name}`"));
             }
         }
     }
@@ -45,8 +53,7 @@ fn every_name_in_the_evidence_exists() {
 #[test]
 fn every_promise_has_evidence() {
     let root = root();
-    let [promises, evidence] = [PROMISES, EVIDENCE]
-        .map(|page| fs::read_to_string(root.join(page)).unwrap_or_else(|e| panic!("{page}: {e}")));
+    let [promises, evidence] = [PROMISES, EVIDENCE].map(|page| read(&root, page));
     let promised = promised_ids(&promises).len();
     assert!(promised > 100, "only {promised} promises: have the tables moved?");
     let broken = unmatched(&promises, &evidence);
@@ -72,6 +79,15 @@ fn a_promise_without_evidence_is_missed() {
         assert_eq!(unmatched(promises, evidence).len(), 1, "{evidence}");
     }
     assert_eq!(unmatched(&format!("{promises}| P1 | Again. |\n"), both).len(), 2);
+}
+
+#[test]
+fn stories_of_known_bugs_are_found_in_both_scripts() {
+    let bash =
+        "declare -A bug=(\n    [B1]=\"no proof\" [B2]=\"a fence\"\n)\n    [B1]=damage::a_hole\n";
+    assert_eq!(stories_in(bash), ["damage::a_hole"]);
+    let python = "Bug(\n    \"a row\",\n    \"test_a.py::\"\n    \"test_b\",\n)\nx = \"tests/test_c.py::test_d\"\n";
+    assert_eq!(stories_in(python), ["tests/test_a.py::test_b", "tests/test_c.py::test_d"]);
 }
 
 #[test]
@@ -140,6 +156,21 @@ fn names_in(line: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
+/// The tests that a script names for known bugs: `[B1]=damage::a_hole` in a shell script,
+/// `"test_jobs.py::test_x"` in a Python script, where literals may be split.
+fn stories_in(script: &str) -> Vec<String> {
+    let in_shell = script.lines().filter_map(|line| {
+        let (_, name) = line.trim().strip_prefix('[')?.split_once("]=")?;
+        name.contains("::").then(|| name.to_owned())
+    });
+    let joined = script.split_whitespace().collect::<Vec<_>>().join(" ").replace("\" \"", "");
+    let is_test = |text: &&str| text.contains(".py::test_") && !text.contains(' ');
+    let in_python = joined.split('"').filter(is_test);
+    let in_python =
+        in_python.map(|text| format!("tests/{}", text.strip_prefix("tests/").unwrap_or(text)));
+    in_shell.chain(in_python).collect()
+}
+
 /// A chapter (`damage`), a module (`store::manifests`), a test in either, a file, or a test in a
 /// file (`tests/test_jobs.py::test_x`).
 fn exists(root: &Path, sources: &[Source], name: &str) -> bool {
@@ -170,6 +201,10 @@ fn is_module(source: &Source, segments: &[&str]) -> bool {
 
 fn defines(text: &str, test: &str) -> bool {
     [format!("fn {test}("), format!("def {test}(")].iter().any(|head| text.contains(head))
+}
+
+fn read(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn root() -> PathBuf {

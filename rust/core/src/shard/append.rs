@@ -115,16 +115,21 @@ impl GroupCommit {
     /// The newest entry with rows of `generation`. All rows of the generation are durable, so its
     /// flush covers the log through this entry.
     pub fn covered_position(&self, generation: Generation) -> Result<WalPosition> {
-        if mutant!("B3") {
-            let newest = self.positions.lock().values().max().copied();
-            return newest.ok_or_else(|| Error::internal("no WAL entry"));
-        }
-        self.positions.lock().get(&generation).copied().ok_or_else(|| {
+        self.newest_entry(generation).ok_or_else(|| {
             let shard_id = self.shard_id;
             Error::internal(format!(
                 "generation {generation} of shard {shard_id} is durable but has no WAL entry"
             ))
         })
+    }
+
+    /// The position of the newest entry with rows of `generation`.
+    fn newest_entry(&self, generation: Generation) -> Option<WalPosition> {
+        let positions = self.positions.lock();
+        if mutant!("B3") {
+            return positions.values().max().copied();
+        }
+        positions.get(&generation).copied()
     }
 
     /// Removes the position of a generation that is flushed.
@@ -159,8 +164,7 @@ impl GroupCommit {
 
     /// Appends the queued batches of one generation as one entry. Returns whether more may follow.
     async fn append_next(&self, appender: &mut WalAppender) -> bool {
-        // The job was stopped, for example by a fenced flush: no put waits for these rows any more.
-        if self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22") {
+        if self.is_stopped() {
             return false;
         }
         let group = self.queue.take_group();
@@ -170,12 +174,22 @@ impl GroupCommit {
         let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
         match appender.append(&batches, generation, &txns).await {
             Ok(position) => self.appended(generation, position, batches.len(), bytes),
-            Err(error) => {
-                tracing::error!(shard = %self.shard_id, %error, "the job stops");
-                self.queue.fail(error);
-                mutant!("B22")
-            }
+            Err(error) => self.stop(error),
         }
+    }
+
+    /// Whether the job was stopped, for example by a fenced flush: no put waits for the queued rows
+    /// any more.
+    fn is_stopped(&self) -> bool {
+        self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22")
+    }
+
+    /// Stops the job with the error of an append. Returns whether more entries may follow: none may
+    /// stand behind one that failed.
+    fn stop(&self, error: Error) -> bool {
+        tracing::error!(shard = %self.shard_id, %error, "the job stops");
+        self.queue.fail(error);
+        mutant!("B22")
     }
 
     /// Records the position, then acknowledges the rows as durable. False where the rows are never

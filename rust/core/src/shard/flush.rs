@@ -18,10 +18,10 @@ use super::writer::Shared;
 use super::{SsTableSink, memtable_layout};
 use crate::format::ShardManifest;
 use crate::memtable::{MemTable, MemTableView};
-use crate::store::ManifestStore;
+use crate::store::{Backoff, ManifestStore};
 use crate::types::{Error, ErrorKind, Generation, Result, ShardId, Txns, WalPosition, WriterEpoch};
 
-const MAX_ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The progress of the flushes of a job.
@@ -228,25 +228,19 @@ impl Shared {
     }
 
     async fn flush_with_retries(&self, oldest: &LiveMemTable) -> Result<()> {
-        let mut pause = FIRST_PAUSE;
-        let mut attempt = 1;
+        let mut backoff = Backoff::exponential(MAX_ATTEMPTS, FIRST_PAUSE, Duration::MAX);
         loop {
             let error = match self.flush_one(oldest).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
             let passing = error.kind() == ErrorKind::Retry;
-            if !passing || attempt == MAX_ATTEMPTS {
+            if !passing || backoff.is_last() {
                 return Err(error);
             }
+            let attempt = backoff.attempt();
             tracing::warn!(shard = %self.shard_id, attempt, %error, "a flush failed and is repeated");
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the pause is the point; no decision reads the clock"
-            )]
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-            attempt += 1;
+            backoff.wait().await;
         }
     }
 

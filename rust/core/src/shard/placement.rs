@@ -39,6 +39,16 @@ struct Placed {
     queued: u64,
 }
 
+impl Placed {
+    /// Batches of the job's log that are durable once this put is.
+    fn batches_to_wait_for(&self) -> u64 {
+        if mutant!("B9") {
+            return 0;
+        }
+        if mutant!("B8") { self.batches as u64 } else { self.queued }
+    }
+}
+
 impl Shared {
     /// One attempt of a write under `schema`. The order is the contract: accept, route, admit,
     /// place, then wait for the guarantees. A put is never split: all its rows are in one MemTable
@@ -84,9 +94,7 @@ impl Shared {
             self.unindexed.notify_one();
         }
         if durable {
-            let until = if mutant!("B8") { placed.batches as u64 } else { placed.queued };
-            let until = if mutant!("B9") { 0 } else { until };
-            self.log.wait_durable(until, placed_at).await?;
+            self.log.wait_durable(placed.batches_to_wait_for(), placed_at).await?;
         } else {
             self.acknowledged.fetch_max(placed.queued, Ordering::AcqRel);
         }

@@ -16,7 +16,7 @@ use super::{Created, Moment, Store};
 use crate::format::{ShardManifest, ShardStatus, paths, version_hint};
 use crate::types::{Error, Generation, ManifestVersion, MaxBytes, Result, ShardId, WriterEpoch};
 
-const ATTEMPTS: usize = 16;
+const MAX_ATTEMPTS: usize = 16;
 
 /// How long a remembered manifest is used, by the clock that shows more time. A collector removes
 /// versions only after a day, so within this time a free slot behind a remembered version was never
@@ -218,7 +218,7 @@ impl ManifestStore {
     ) -> Result<Arc<ShardManifest>> {
         let mut current = self.claimable().await?;
         let mut target = seen.unwrap_or(current.writer_epoch).next();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if current.writer_epoch >= target {
                 return Err(self.fenced(target, current.writer_epoch));
             }
@@ -290,7 +290,7 @@ impl ManifestStore {
             None => self.existing().await?,
         };
         // Compare-and-swap: only one writer creates the next version, the others start from it.
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if let Some(local) = local
                 && current.writer_epoch > local
             {
@@ -463,7 +463,7 @@ impl ManifestStore {
     fn contended(&self, action: &str) -> Error {
         Error::storage(
             format!("{action} shard {}", self.shard_id),
-            format!("{ATTEMPTS} attempts lost against other writers"),
+            format!("{MAX_ATTEMPTS} attempts lost against other writers"),
         )
     }
 }

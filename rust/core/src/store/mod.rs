@@ -2,9 +2,10 @@
 //!
 //! Owns: the table's root in a store, and the few operations that the engine needs, each with
 //! the atomicity that it relies on; the versioned shard manifests built from them; what an error
-//! of a store may show; changes that outlive a cancelled caller.
+//! of a store may show; changes that outlive a cancelled caller; the pauses between attempts.
 //! Does not own: what the bytes mean, retries of a whole protocol step, or Lance's own files.
 
+mod backoff;
 mod blocking;
 mod clock;
 mod detached;
@@ -29,6 +30,7 @@ use object_store::path::Path;
 use object_store::{GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+pub use backoff::Backoff;
 pub use blocking::{may_wait_here, waiting_here};
 pub use clock::ClockReading;
 pub use detached::{Changes, change};

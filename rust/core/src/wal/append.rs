@@ -12,14 +12,14 @@ use futures::future::join;
 
 use super::highest_position;
 use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
-use crate::store::{Created, ManifestStore, Moment, Store};
+use crate::store::{Backoff, Created, ManifestStore, Moment, Store};
 use crate::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txns, WalPosition, WriterConfig, WriterEpoch,
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts at one position of a sentinel that met a conflict and left nothing.
-const CONFLICTS: usize = 16;
+const MAX_CONFLICTS: usize = 16;
 /// An append is acknowledged only with a proof of ownership that is younger than this.
 ///
 /// A writer is fenced by the sentinel in the slot of its next entry, and a collector removes
@@ -44,8 +44,8 @@ pub struct WalAppender {
     proven: Moment,
     /// When the writer last checked whether there is one.
     asked: Moment,
-    retries: usize,
-    first_pause: Duration,
+    /// For each entry.
+    backoff: Backoff,
 }
 
 impl WalAppender {
@@ -61,10 +61,8 @@ impl WalAppender {
         config: &WriterConfig,
     ) -> Result<Self> {
         let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
-        // Entries that a flush has covered may be gone, their positions are used up all the same.
         let covered = manifest.replay_after_wal_entry_position;
-        let highest = highest_position(&store, shard_id).await?;
-        let last = if mutant!("B2") { highest } else { highest.max(covered) };
+        let last = last_used(highest_position(&store, shard_id).await?, covered);
         // Checked after the listing: the sentinel of a later claim cannot stand at or before
         // `last`, so the walk below meets it before it could write behind it.
         manifests.check_fenced(epoch).await?;
@@ -77,11 +75,14 @@ impl WalAppender {
             shard_id,
             epoch,
             sentinel,
-            next: if mutant!("B7") { sentinel } else { sentinel.next() },
+            next: behind(sentinel),
             proven,
             asked: proven,
-            retries: config.max_wal_persist_retries,
-            first_pause: config.wal_persist_retry_base_delay,
+            backoff: Backoff::exponential(
+                config.max_wal_persist_retries.saturating_add(1),
+                config.wal_persist_retry_base_delay,
+                LONGEST_PAUSE,
+            ),
         })
     }
 
@@ -105,11 +106,8 @@ impl WalAppender {
     ) -> Result<WalPosition> {
         let place = LogAddress { shard_id: self.shard_id, position: self.next };
         let bytes = wal_entry::encode_with_txns(batches, place, self.epoch, generation, txns)?;
-        if mutant!("B1") {
-            return self.append_entry(bytes).await;
-        }
         let begun = Moment::now();
-        let appended = if self.asked.age() < ASKED {
+        let appended = if is_recent(self.asked, ASKED) {
             self.append_entry(bytes).await
         } else {
             self.asked = begun;
@@ -121,7 +119,7 @@ impl WalAppender {
             appended
         };
         let position = appended?;
-        if begun.age() >= ASKED {
+        if !is_recent(begun, ASKED) {
             self.asked = Moment::now();
             refuse_fenced(self.manifests.check_fenced(self.epoch).await)?;
         }
@@ -130,8 +128,8 @@ impl WalAppender {
 
     async fn append_entry(&mut self, bytes: Bytes) -> Result<WalPosition> {
         let path = paths::wal_entry(self.shard_id, self.next);
-        let mut pause = self.first_pause;
-        for attempt in 0..=self.retries {
+        let mut backoff = self.backoff.clone();
+        loop {
             let error = match self.attempt(&path, &bytes).await {
                 Ok(()) => match self.prove_owned().await {
                     Ok(()) => return Ok(self.advance()),
@@ -147,24 +145,17 @@ impl WalAppender {
             {
                 return Err(fenced);
             }
-            if attempt == self.retries {
-                let reason = format!("{error}, after {attempt} retries");
+            if backoff.is_last() {
+                let retries = backoff.attempt() - 1;
+                let reason = format!("{error}, after {retries} retries");
                 return Err(self.poisoned(&reason).with_source(error));
             }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the pause is the point; no decision reads the clock"
-            )]
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff.wait().await;
         }
-        Err(self.poisoned("no attempt was made"))
     }
 
     /// Puts the entry. Where an object stands there already, decides whose it is: ours, after an
     /// answer that this process or the storage client lost, or a successor's.
-    ///
-    /// Equal bytes are proof: they carry our epoch, and an epoch has one appender.
     async fn attempt(&self, path: &str, bytes: &Bytes) -> Result<()> {
         match self.store.put_if_absent_here(path, bytes.clone()).await? {
             Some(Created::Yes) => return Ok(()),
@@ -175,16 +166,13 @@ impl WalAppender {
                 return Err(self.poisoned("the WAL folder is gone, and the table with it"));
             }
         }
-        match self.store.get(path, MaxBytes::LOG_ENTRY).await? {
+        let stored = self.store.get(path, MaxBytes::LOG_ENTRY).await?;
+        if is_ours(stored.as_ref(), bytes) {
             // The attempt that wrote it failed, maybe before it was on disk.
-            Some(stored) if stored == *bytes && !mutant!("B5") => {
-                return self.store.make_durable(path).await;
-            }
-            Some(_) => {}
-            None if mutant!("B6") => {}
-            // S3 answers 409 where two writes met and either may have failed: the slot is still
-            // free.
-            None => return Err(Error::storage(format!("creating {path}"), CONFLICT)),
+            return self.store.make_durable(path).await;
+        }
+        if is_free(stored.as_ref()) {
+            return Err(Error::storage(format!("creating {path}"), CONFLICT));
         }
         self.manifests.check_fenced(self.epoch).await?;
         Err(self.poisoned("another entry with the same writer epoch stands at this position"))
@@ -193,7 +181,7 @@ impl WalAppender {
     /// After the put and not before it: a claim in between has put its sentinel or will.
     async fn prove_owned(&mut self) -> Result<()> {
         // Again where the machine was suspended while it asked.
-        while self.proven.age() >= PROVEN && !mutant!("B1") {
+        while !is_recent(self.proven, PROVEN) {
             let asked = Moment::now();
             self.manifests.forget();
             self.manifests.check_fenced(self.epoch).await?;
@@ -213,6 +201,34 @@ impl WalAppender {
         let reason = format!("WAL entry {entry} could not be made durable: {reason}");
         Error::poisoned(self.shard_id, reason)
     }
+}
+
+/// The last position that is used up. Entries that a flush has covered may be gone, their positions
+/// are used up all the same.
+fn last_used(highest: WalPosition, covered: WalPosition) -> WalPosition {
+    if mutant!("B2") { highest } else { highest.max(covered) }
+}
+
+/// The position of the first entry of the job whose claim wrote `sentinel`.
+fn behind(sentinel: WalPosition) -> WalPosition {
+    if mutant!("B7") { sentinel } else { sentinel.next() }
+}
+
+/// Whether `moment` was less than `limit` ago, so that what was asked then still counts.
+fn is_recent(moment: Moment, limit: Duration) -> bool {
+    moment.age() < limit || mutant!("B1")
+}
+
+/// Whether the object in a slot is our entry. Equal bytes are proof: they carry our epoch, and an
+/// epoch has one appender.
+fn is_ours(stored: Option<&Bytes>, entry: &Bytes) -> bool {
+    stored == Some(entry) && !mutant!("B5")
+}
+
+/// Whether a slot whose entry could not be created is free all the same. S3 answers 409 where two
+/// writes met, and either may have failed.
+fn is_free(stored: Option<&Bytes>) -> bool {
+    stored.is_none() && !mutant!("B6")
 }
 
 /// Refuses to acknowledge an entry once its writer has learned of a later claim. The entry usually
@@ -237,22 +253,16 @@ async fn write_sentinel(
 ) -> Result<WalPosition> {
     let mut conflicts = 0;
     loop {
-        if mutant!("B7") {
-            return Ok(next);
-        }
         let place = LogAddress { shard_id, position: next };
         let sentinel = wal_entry::encode_sentinel(place, epoch)?;
         let path = paths::wal_entry(shard_id, next);
-        if store.put_if_absent(&path, sentinel.clone()).await? == Created::Yes {
+        if put_sentinel(store, &path, sentinel.clone()).await? == Created::Yes {
             return Ok(next);
         }
         let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
-            // 409 where two writes met and neither happened: the next position would leave a hole.
-            if mutant!("L1") {
-                next = next.next();
-            }
+            next = after_conflict(next);
             conflicts += 1;
-            if conflicts == CONFLICTS {
+            if conflicts == MAX_CONFLICTS {
                 return Err(Error::storage(format!("creating {path}"), CONFLICT));
             }
             continue;
@@ -266,6 +276,19 @@ async fn write_sentinel(
         }
         next = next.next();
     }
+}
+
+async fn put_sentinel(store: &Store, path: &str, sentinel: Bytes) -> Result<Created> {
+    if mutant!("B7") {
+        return Ok(Created::Yes);
+    }
+    store.put_if_absent(path, sentinel).await
+}
+
+/// The position to try after a 409 with nothing behind it, where two writes met and neither
+/// happened: the same one. The next one would leave a hole.
+fn after_conflict(position: WalPosition) -> WalPosition {
+    if mutant!("L1") { position.next() } else { position }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::record_index::has_keys_of;
-use crate::snapshot::{Cached, KeptBound};
+use crate::snapshot::{CacheBudget, Cached};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]
@@ -121,15 +121,15 @@ type Entry = (Arc<Cached<SsTableFile>>, String, SsTablePath);
 /// Files that this process has read, by path.
 #[derive(Debug)]
 pub struct VectorFiles {
-    bound: Arc<KeptBound>,
+    budget: Arc<CacheBudget>,
     known: Mutex<HashMap<String, Arc<Cached<SsTableFile>>>>,
 }
 
 impl VectorFiles {
-    /// An empty cache, whose bytes count under `bound`.
+    /// An empty cache, whose bytes count under `budget`.
     #[must_use]
-    pub fn new(bound: &Arc<KeptBound>) -> Self {
-        Self { bound: bound.clone(), known: Mutex::default() }
+    pub fn new(budget: &Arc<CacheBudget>) -> Self {
+        Self { budget: budget.clone(), known: Mutex::default() }
     }
 
     /// The files of the SSTables of `shards`. A damaged file covers nothing and is logged: its
@@ -167,7 +167,7 @@ impl VectorFiles {
         let mut known = self.known.lock();
         known.retain(|path, _| files.contains_key(path) || !is_of(path, shards));
         let entry = |(path, place): (String, SsTablePath)| {
-            let kept = known.entry(path.clone()).or_insert_with(|| Cached::new(&self.bound));
+            let kept = known.entry(path.clone()).or_insert_with(|| Cached::new(&self.budget));
             (kept.clone(), path, place)
         };
         files.into_iter().map(entry).collect()

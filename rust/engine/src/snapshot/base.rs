@@ -21,7 +21,7 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use super::cache::{Cached, KeptBound};
+use super::cache::{CacheBudget, Cached};
 use super::row_readers::RowReaders;
 use super::sstable_keys::SsTableKeys;
 use super::sstables::with_table;
@@ -31,7 +31,7 @@ use crate::record_index::{IndexRuns, RecordIndex, column_batches, key_files, key
 /// The cache of one base table, shared by its versions.
 #[derive(Debug)]
 pub struct BaseCache {
-    bound: Arc<KeptBound>,
+    budget: Arc<CacheBudget>,
     /// The version that was used last.
     open: Mutex<Option<Arc<OpenBase>>>,
     /// By fragment id and data files: a fragment whose key columns were rewritten is another one.
@@ -77,17 +77,17 @@ pub struct FragmentKeys {
 }
 
 impl BaseCache {
-    /// An empty cache under `bound`.
+    /// An empty cache under `budget`.
     #[must_use]
-    pub fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
+    pub fn new(budget: &Arc<CacheBudget>) -> Arc<Self> {
         let (open, fragments) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { bound: bound.clone(), open, fragments, runs: IndexRuns::default() })
+        Arc::new(Self { budget: budget.clone(), open, fragments, runs: IndexRuns::default() })
     }
 
     /// The byte budget of the cache.
     #[must_use]
     pub fn limit_bytes(&self) -> usize {
-        self.bound.stats().limit_bytes
+        self.budget.stats().limit_bytes
     }
 
     /// Makes the next lookup open the record index again. The record index changes without a new
@@ -128,7 +128,7 @@ impl BaseCache {
             .map(|fragment| {
                 let place = place_of(fragment, &ids);
                 let keys = known.get(&place).cloned();
-                let keys = keys.unwrap_or_else(|| FragmentKeys::new(&self.bound));
+                let keys = keys.unwrap_or_else(|| FragmentKeys::new(&self.budget));
                 Ok((place, BaseFragment::new(fragment, keys)?))
             })
             .collect::<Result<_>>()?;
@@ -156,8 +156,8 @@ impl BaseFragment {
 }
 
 impl FragmentKeys {
-    fn new(bound: &Arc<KeptBound>) -> Arc<Self> {
-        Arc::new(Self { keys: Cached::new(bound), lookups: AtomicU64::new(0) })
+    fn new(budget: &Arc<CacheBudget>) -> Arc<Self> {
+        Arc::new(Self { keys: Cached::new(budget), lookups: AtomicU64::new(0) })
     }
 
     /// The keys, where they are in memory.

@@ -26,7 +26,7 @@ pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use batches::{bytes_of, set_batches};
-pub use cache::{Cached, KeptBound, KeptStats};
+pub use cache::{CacheBudget, CacheStats, Cached};
 pub use missing::{MissingRange, missing_generations};
 pub use readers::{is_pinned, remember};
 pub use row_readers::RowReaders;

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::base::BaseCache;
-use super::cache::{Cached, KeptBound, KeptStats};
+use super::cache::{CacheBudget, CacheStats, Cached};
 use super::readers;
 use super::row_readers::RowReaders;
 use super::sstable_columns::{read_hidden, read_keys, read_tombstones};
@@ -319,7 +319,7 @@ type OpenSsTables = HashMap<(ShardId, String), Arc<Cached<SsTableHandle>>>;
 /// The SSTables that are open in this process.
 #[derive(Debug)]
 pub struct SsTableCache {
-    bound: Arc<KeptBound>,
+    budget: Arc<CacheBudget>,
     sstables: Mutex<OpenSsTables>,
     base: Arc<BaseCache>,
     verifies: AtomicBool,
@@ -335,9 +335,9 @@ impl SsTableCache {
     /// An empty cache with a budget of `limit_bytes` for all SSTables together.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
-        let bound = KeptBound::new(limit_bytes);
+        let budget = CacheBudget::new(limit_bytes);
         let (sstables, verifies) = (Mutex::default(), AtomicBool::new(true));
-        Self { base: BaseCache::new(&bound), bound, sstables, verifies }
+        Self { base: BaseCache::new(&budget), budget, sstables, verifies }
     }
 
     /// Sets whether SSTables that are opened from now on are compared with their checksums.
@@ -347,8 +347,8 @@ impl SsTableCache {
 
     /// The byte budget.
     #[must_use]
-    pub const fn bound(&self) -> &Arc<KeptBound> {
-        &self.bound
+    pub const fn budget(&self) -> &Arc<CacheBudget> {
+        &self.budget
     }
 
     /// The cache of the base table, under the same budget.
@@ -369,7 +369,7 @@ impl SsTableCache {
     ) -> Result<Arc<SsTableHandle>> {
         let place = (shard_id, sstable.path.clone());
         let handle =
-            self.sstables.lock().entry(place).or_insert_with(|| Cached::new(&self.bound)).clone();
+            self.sstables.lock().entry(place).or_insert_with(|| Cached::new(&self.budget)).clone();
         handle.get_or_read(self.read(base, shard_id, sstable)).await
     }
 
@@ -440,9 +440,9 @@ impl SsTableCache {
         }
         let (mut anew, bytes) = self.open_anew(base, sstable).await?;
         anew.compared = Some(stamps);
-        let kept = Cached::new(&self.bound);
-        let anew = kept.get_or_read(ready(Ok((anew, bytes)))).await?;
-        self.sstables.lock().insert(place, kept);
+        let cached = Cached::new(&self.budget);
+        let anew = cached.get_or_read(ready(Ok((anew, bytes)))).await?;
+        self.sstables.lock().insert(place, cached);
         Ok(anew)
     }
 
@@ -491,10 +491,10 @@ impl SsTableCache {
             shard_id,
             generation,
             path: path.to_owned(),
-            keys: Cached::new(&self.bound),
-            filter: Cached::new(&self.bound),
-            index: Cached::new(&self.bound),
-            tombstones: Cached::new(&self.bound),
+            keys: Cached::new(&self.budget),
+            filter: Cached::new(&self.budget),
+            index: Cached::new(&self.budget),
+            tombstones: Cached::new(&self.budget),
             trusted: is_ours(&dataset),
             verifies: self.verifies.load(Ordering::Relaxed),
             compared: None,
@@ -517,7 +517,7 @@ impl SsTableCache {
 
     /// Counters of the cache: open SSTables, their keys, filters and indexes, keys of the base.
     #[must_use]
-    pub fn stats(&self) -> KeptStats {
-        self.bound.stats()
+    pub fn stats(&self) -> CacheStats {
+        self.budget.stats()
     }
 }

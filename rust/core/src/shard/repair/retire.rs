@@ -10,12 +10,12 @@ use super::check::inspect;
 use super::{WalFinding, WalReport};
 use crate::format::ShardManifest;
 use crate::shard::transactions::take_back_newest;
-use crate::store::{ManifestStore, Store};
+use crate::store::{Backoff, ManifestStore, Store};
 use crate::types::{Error, Result, WriterConfig};
 use crate::wal::{WalAppender, highest_position};
 
 /// How often a shard is taken where other processes take it at the same time.
-const ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// Fences the writer of a shard without rows, which belongs to `sharding` from then on.
 ///
@@ -49,12 +49,12 @@ pub async fn take_over(
             manifest.shard_id
         )))
     };
-    let mut attempt = 1;
+    let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
     loop {
         let done = retire_where(store, manifests, sharding, is_other).await;
         let done = unless_own(manifests, sharding, done).await;
         match done {
-            Err(Error::Fenced { .. }) if attempt < ATTEMPTS => attempt += 1,
+            Err(Error::Fenced { .. }) if !backoff.is_last() => backoff.wait().await,
             done => return done,
         }
     }

@@ -40,7 +40,7 @@ const BATCHES_AHEAD: usize = 4;
 /// Fragments that are written at the same time.
 const FRAGMENTS: usize = 2;
 /// Attempts to commit. After a concurrent commit the whole column is written again.
-const ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 const DATA: &str = "data";
 
 impl Table {
@@ -68,7 +68,7 @@ impl Table {
             let schema = plan.schema;
             Ok(Operation::Merge { fragments, schema, preserves_nullability })
         };
-        self.catalog.commit_on_newest(ATTEMPTS, operation).await
+        self.catalog.commit_on_newest(MAX_ATTEMPTS, operation).await
     }
 }
 

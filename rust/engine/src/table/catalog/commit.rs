@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
+use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Result};
 
 use super::Catalog;
@@ -16,17 +17,17 @@ use crate::sstable::sync_version_of;
 
 impl Catalog {
     /// Commits the operation that `plan` returns for the newest base version. Plans again after a
-    /// concurrent commit, at most `attempts` times in all. Returns the committed version.
+    /// concurrent commit, at most `max_attempts` times in all. Returns the committed version.
     ///
     /// # Errors
     /// Those of `plan`, with nothing committed, and storage errors.
     pub(in crate::table) async fn commit_on_newest<P: Future<Output = Result<Operation>>>(
         &self,
-        attempts: usize,
+        max_attempts: usize,
         plan: impl Fn(Arc<Dataset>) -> P,
     ) -> Result<u64> {
         self.writable_store(self.defaults.fsync).await?;
-        let mut attempt = 1;
+        let mut backoff = Backoff::at_once(max_attempts);
         loop {
             let base = self.latest_base().await?;
             let operation = plan(base.clone()).await?;
@@ -35,10 +36,10 @@ impl Catalog {
                 Ok(committed) => return Ok(committed.version().version),
                 Err(refused) => refused.error,
             };
-            if refused.kind() != ErrorKind::Retry || attempt == attempts {
+            if refused.kind() != ErrorKind::Retry || backoff.is_last() {
                 return Err(refused);
             }
-            attempt += 1;
+            backoff.wait().await;
         }
     }
 

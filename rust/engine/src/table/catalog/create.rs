@@ -19,7 +19,7 @@ use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
 use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
 use lancemem_core::shard::retire;
-use lancemem_core::store::{ManifestStore, Store};
+use lancemem_core::store::{Backoff, ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
@@ -42,7 +42,7 @@ use crate::table::Table;
 /// nothing into shards of this one.
 const TABLE_ID: &str = "lancemem_table_id";
 /// Attempts of a commit to the base table.
-const ATTEMPTS: u32 = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// The settings of a new table.
 #[derive(Clone, Debug)]
@@ -327,7 +327,7 @@ async fn with_index(
     defaults: &HashMap<String, String>,
     action: &str,
 ) -> Result<Dataset> {
-    let mut attempt = 1;
+    let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
     loop {
         let added = add_index(&base, sharding, defaults).await.context(action);
         base = newest_of(&base).await.context(action)?;
@@ -336,10 +336,10 @@ async fn with_index(
         if details_of(&base).await?.is_some() {
             return Ok(base);
         }
-        if error.kind() != ErrorKind::Retry || attempt == ATTEMPTS {
+        if error.kind() != ErrorKind::Retry || backoff.is_last() {
             return Err(error);
         }
-        attempt += 1;
+        backoff.wait().await;
     }
 }
 

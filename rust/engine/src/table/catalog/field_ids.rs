@@ -5,6 +5,7 @@
 
 use async_recursion::async_recursion as boxed;
 use lance::Dataset;
+use lancemem_core::store::Backoff;
 use lancemem_core::types::Result;
 
 use super::Catalog;
@@ -14,7 +15,7 @@ use crate::schema::{BaseVersion, newest_of};
 use crate::sstable::sync_base;
 
 /// Attempts of a commit to the base table.
-const ATTEMPTS: u32 = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 impl Catalog {
     /// The newest version, in which no field id is given twice from now on.
@@ -37,7 +38,7 @@ impl Catalog {
 /// not get the id of a dropped one, because rows above the base table may still have values under
 /// that id. A few retries after concurrent commits, one of which may be the same migration.
 async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
-    let mut attempt = 1;
+    let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
     while !base.manifest().uses_non_reusable_field_ids() {
         let migrated = match committing(&base).await {
             Ok(mut base) => base.migrate_to_non_reusable_field_ids().await,
@@ -46,11 +47,11 @@ async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> 
         let before = base.version().version;
         base = newest_of(&base).await.context(action)?;
         if let Err(error) = migrated.context(action)
-            && (base.version().version == before || attempt == ATTEMPTS)
+            && (base.version().version == before || backoff.is_last())
         {
             return Err(error);
         }
-        attempt += 1;
+        backoff.wait().await;
     }
     Ok(base)
 }

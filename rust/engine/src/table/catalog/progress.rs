@@ -21,7 +21,7 @@ use crate::errors::Context;
 use crate::schema::replaced;
 
 /// Attempts to commit beside concurrent commits.
-const ATTEMPTS: usize = 50;
+const MAX_ATTEMPTS: usize = 50;
 
 /// Newest compacted generation of each shard.
 pub(in crate::table) type Compacted = Arc<HashMap<ShardId, Generation>>;
@@ -67,7 +67,7 @@ impl Catalog {
             let compacted = self.compacted_at(&base).await?;
             Ok::<_, Error>(progress_alone(emptied(manifests, &compacted)))
         };
-        self.commit_on_newest(ATTEMPTS, record).await.map(|_| ())
+        self.commit_on_newest(MAX_ATTEMPTS, record).await.map(|_| ())
     }
 }
 

@@ -13,6 +13,7 @@ use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lance::Dataset;
 use lancemem_core::format::ShardManifest;
+use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::record_index::LinkedFragment;
@@ -30,7 +31,7 @@ use crate::table::read::{Purpose, Sources};
 
 /// Attempts to commit. After a concurrent commit only the rows that it added are looked up, so a
 /// retry does not cost the whole plan.
-const ATTEMPTS: u32 = 50;
+const MAX_ATTEMPTS: usize = 50;
 /// Failed commits without a concurrent commit before a compaction returns the error: the storage
 /// fails then.
 const FAILURES: u32 = 4;
@@ -38,7 +39,7 @@ const FAILURES: u32 = 4;
 /// base version of the plan.
 const DAMAGED_PLANS: u32 = 3;
 /// Attempts to rewrite dead fragments, or to update indexes, beside concurrent commits.
-const REWRITES: u32 = 3;
+const MAX_REWRITES: usize = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -143,8 +144,9 @@ impl Table {
         sources: Sources,
     ) -> Result<Moved> {
         let mut compaction = self.plan_compaction(settings, sources).await?;
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
-        for attempt in 1.. {
+        let mut backoff = Backoff::exponential(MAX_ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE);
+        let mut failures = 0;
+        loop {
             if compaction.moved().next().is_some() && !settings.dry_run {
                 self.catalog.make_durable(compaction.base()).await?;
             }
@@ -166,16 +168,12 @@ impl Table {
                 }
                 _ => false,
             };
-            if !passes || attempt == ATTEMPTS {
+            if !passes || backoff.is_last() {
                 return Err(error);
             }
+            let attempt = backoff.attempt();
             tracing::info!(table = self.uri(), attempt, %error, "compaction plans again");
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the pause is the point; no decision reads the clock"
-            )]
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff.wait().await;
             let base = self.catalog.latest_base().await?;
             failures += u32::from(base.version().version == compaction.base_version());
             if failures == FAILURES {
@@ -183,7 +181,6 @@ impl Table {
             }
             compaction = self.planned_on(base, compaction, settings, sources).await?;
         }
-        unreachable!("the last attempt returns")
     }
 
     /// The plan for `base`, after a concurrent commit: the old plan on the new version where it
@@ -250,21 +247,21 @@ impl Table {
 /// Rewrites dead fragments, with a few retries after concurrent commits: each reads the
 /// fragments again. The next compaction rewrites those that are left.
 async fn rewrite_dead(catalog: &Catalog, max_dead_share: f64) -> Result<Rewritten> {
-    let mut attempt = 1;
+    let mut backoff = Backoff::at_once(MAX_REWRITES);
     loop {
         let base = catalog.latest_base().await?;
         catalog.make_durable(&base).await?;
         let rewritten = rewrite_dead_fragments(&base, max_dead_share).await?;
-        if !rewritten.is_overtaken || attempt == REWRITES {
+        if !rewritten.is_overtaken || backoff.is_last() {
             return Ok(rewritten);
         }
-        attempt += 1;
+        backoff.wait().await;
     }
 }
 
 /// Updates the table's indexes, with a few retries after concurrent commits.
 async fn update_table_indexes(catalog: &Catalog) -> Result<u64> {
-    let mut attempt = 1;
+    let mut backoff = Backoff::at_once(MAX_REWRITES);
     loop {
         let base = catalog.latest_base().await?;
         catalog.make_durable(&base).await?;
@@ -273,11 +270,12 @@ async fn update_table_indexes(catalog: &Catalog) -> Result<u64> {
             Err(error) => error,
         };
         let newest = catalog.latest_base().await?.version().version;
-        if newest == base.version().version || attempt == REWRITES {
+        if newest == base.version().version || backoff.is_last() {
             return Err(error);
         }
+        let attempt = backoff.attempt();
         tracing::info!(table = catalog.uri(), attempt, %error, "the indexes are updated again");
-        attempt += 1;
+        backoff.wait().await;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::table::Table;
 use crate::table::read::shards_of;
 
 /// Attempts to commit beside concurrent commits.
-const ATTEMPTS: usize = 50;
+const MAX_ATTEMPTS: usize = 50;
 
 /// The deletion vectors that a call looked up and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Table {
     }
 
     async fn commit_switch(&self, on: bool) -> Result<u64> {
-        let committed = self.catalog.commit_on_newest(ATTEMPTS, |_| ready(Ok(switch(on))));
+        let committed = self.catalog.commit_on_newest(MAX_ATTEMPTS, |_| ready(Ok(switch(on))));
         committed.await
     }
 

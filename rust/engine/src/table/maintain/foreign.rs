@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Result, ShardId};
 
 use super::compact::{Moved, drain_manifests};
@@ -15,7 +16,7 @@ use crate::table::read::{Purpose, Reading, Sources};
 use crate::table::write::Job;
 
 /// Attempts to claim and flush a foreign shard whose writer claims it too.
-const ATTEMPTS: u32 = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 impl Table {
     /// Moves the rows of foreign shards into the base table, one shard after the other. Where a log
@@ -38,7 +39,7 @@ impl Table {
 
     /// Flushes the log of a foreign shard. Claims the shard only where the log has rows.
     async fn flush_foreign(&self, shard_id: ShardId) -> Result<()> {
-        let mut attempt = 1;
+        let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
         while self.has_log(shard_id).await? {
             let job = Job::open(&self.catalog, shard_id, self.catalog.defaults.clone()).await;
             let flushed = match job {
@@ -49,10 +50,10 @@ impl Table {
                 Ok(()) => {
                     tracing::info!(table = self.uri(), shard = %shard_id, "flushed a shard of another program");
                 }
-                Err(error) if error.kind() == ErrorKind::Fenced && attempt < ATTEMPTS => {}
+                Err(error) if error.kind() == ErrorKind::Fenced && !backoff.is_last() => {}
                 Err(error) => return Err(error),
             }
-            attempt += 1;
+            backoff.wait().await;
         }
         Ok(())
     }

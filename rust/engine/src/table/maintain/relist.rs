@@ -26,7 +26,7 @@ use crate::table::Table;
 use crate::table::catalog::{Catalog, progress_alone, ranges_text};
 
 /// Attempts to commit beside concurrent commits.
-const ATTEMPTS: usize = 50;
+const MAX_ATTEMPTS: usize = 50;
 
 /// What [`Table::relist_sstables`] did in a shard of which generations were missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Table {
         let give_up = |base: Arc<Dataset>| async move {
             given_up(&self.catalog, &base, shard_id, through).await
         };
-        self.catalog.commit_on_newest(ATTEMPTS, give_up).await
+        self.catalog.commit_on_newest(MAX_ATTEMPTS, give_up).await
     }
 
     async fn relist_shard(&self, manifest: &Arc<ShardManifest>) -> Result<Option<RelistReport>> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Result};
 
 use super::Reader;
@@ -12,7 +13,7 @@ use crate::damage::naming_damage;
 use crate::snapshot::Snapshot;
 
 /// Attempts of a read whose files another program keeps cleaning up.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 impl Reader {
     /// Runs `read` on the snapshot that `pin` takes. If the read finds damage and its base version
@@ -31,7 +32,7 @@ impl Reader {
         R: Future<Output = Result<T>> + Send,
         T: Send,
     {
-        let mut attempt = 1;
+        let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
         loop {
             let snapshot = pin().await?;
             let base = snapshot.base.clone();
@@ -40,7 +41,7 @@ impl Reader {
                 Ok(read) => return Ok(read),
                 Err(error) => error,
             };
-            if error.kind() != ErrorKind::Corruption || attempt == ATTEMPTS {
+            if error.kind() != ErrorKind::Corruption || backoff.is_last() {
                 return Err(error);
             }
             let newest = self.catalog.latest_base().await?.version().version;
@@ -48,7 +49,7 @@ impl Reader {
                 return Err(error);
             }
             tracing::info!(table = self.catalog.uri(), version, newest, %error, "a read is repeated");
-            attempt += 1;
+            backoff.wait().await;
         }
     }
 }

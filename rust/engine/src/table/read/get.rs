@@ -17,7 +17,7 @@ use super::gather::{Purpose, Sources};
 use super::live_job::LiveJob;
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, FoundRows};
-use crate::snapshot::{Consistency, KeptStats, Snapshot};
+use crate::snapshot::{CacheStats, Consistency, Snapshot};
 use crate::table::Table;
 
 impl Table {
@@ -85,7 +85,7 @@ impl Table {
 
     /// Counters of the table's cache: open SSTables and keys.
     #[must_use]
-    pub fn kept(&self) -> KeptStats {
+    pub fn cache_stats(&self) -> CacheStats {
         self.reader.sstables.stats()
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(catalog: Arc<Catalog>) -> Self {
         let sstables = Arc::new(SsTableCache::default());
-        let vectors = VectorFiles::new(sstables.bound());
+        let vectors = VectorFiles::new(sstables.budget());
         Self {
             catalog,
             sstables,

@@ -12,25 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arrow::compute::{take, take_record_batch};
 use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lance::Dataset;
 use lancemem_core::format::{AcceptedRows, RowSchema, SsTable, paths, round_floats};
-use lancemem_core::shard::{
-    Deletes, IngestedSsTable, SsTableSink, WriteBatch, is_new, unlisted_rows,
-};
+use lancemem_core::shard::{IngestedSsTable, SsTableSink, WriteBatch, is_new, unlisted_rows};
 use lancemem_core::store::{Created, Store};
 use lancemem_core::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txn, Txns, once_app_id, once_name,
 };
 
 use super::job::{Job, LanceSink};
-use super::route::{route, shard_of, txns_of};
+use super::route::{RoutedRows, route, shard_of, txns_of};
 use super::turns::Attempts;
 use crate::errors::{Context, SsTableErrors};
 use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_garbage};
@@ -475,19 +471,13 @@ impl BulkWriter {
     }
 
     async fn add(&mut self, batch: WriteBatch<'_>) -> Result<()> {
-        let WriteBatch { rows, deletes, .. } = batch;
-        if rows.num_rows() == 0 {
+        if batch.rows.num_rows() == 0 {
             return Ok(());
         }
         let mut parts = Vec::new();
-        for (ordinal, positions) in route(&self.catalog, rows)? {
-            let part = take_record_batch(rows, &positions).context("routing rows")?;
-            let mask = match deletes {
-                Deletes::Mask(mask) => Some(take(mask, &positions, None).context("routing rows")?),
-                _ => None,
-            };
-            let deletes = mask.as_ref().map_or(deletes, |mask| Deletes::Mask(mask.as_boolean()));
-            let accepted = WriteBatch::new(&part, deletes).accept(&self.schema)?;
+        for (ordinal, positions) in route(&self.catalog, batch.rows)? {
+            let routed = RoutedRows::take(batch, &positions)?;
+            let accepted = routed.batch().accept(&self.schema)?;
             parts.push((shard_of(&self.routing, ordinal)?, accepted));
         }
         let most = self.catalog.defaults.max_memtable_size;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use arrow::compute::{take, take_record_batch};
 use arrow_array::cast::AsArray;
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
@@ -48,17 +48,12 @@ impl Part<'_> {
     /// Writes the rows as one put, which becomes one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
         let options = WriteOptions::default().txn(self.txn);
-        let WriteBatch { rows, deletes, .. } = self.batch;
         // All rows go to this shard, in their order, so no second copy is made.
-        if self.positions.len() == rows.num_rows() {
+        if self.positions.len() == self.batch.rows.num_rows() {
             return job.write(self.batch, options).await;
         }
-        let rows = take_record_batch(rows, &self.positions).context("routing rows")?;
-        let Deletes::Mask(mask) = deletes else {
-            return job.write(WriteBatch::new(&rows, deletes), options).await;
-        };
-        let mask = take(mask, &self.positions, None).context("routing rows")?;
-        job.write(WriteBatch::changes(&rows, mask.as_boolean()), options).await
+        let routed = RoutedRows::take(self.batch, &self.positions)?;
+        job.write(routed.batch(), options).await
     }
 
     /// The result of a call whose entry was found in the log.
@@ -287,4 +282,30 @@ async fn close(job: &Job) -> Result<()> {
 pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<ShardId> {
     let missing = || Error::internal(format!("rows have ordinal {ordinal}, which no shard has"));
     routing.get(&ordinal).copied().ok_or_else(missing)
+}
+
+/// A copy of the rows of a write that go to one shard, and of their part of its mask.
+pub(super) struct RoutedRows<'a> {
+    rows: RecordBatch,
+    deletes: Deletes<'a>,
+    /// In the place of the mask in `deletes`, where there is one.
+    mask: Option<ArrayRef>,
+}
+
+impl<'a> RoutedRows<'a> {
+    /// The rows of `batch` at `positions`.
+    pub(super) fn take(batch: WriteBatch<'a>, positions: &UInt32Array) -> Result<Self> {
+        let WriteBatch { rows, deletes, .. } = batch;
+        let rows = take_record_batch(rows, positions).context("routing rows")?;
+        let mask = match deletes {
+            Deletes::Mask(mask) => Some(take(mask, positions, None).context("routing rows")?),
+            _ => None,
+        };
+        Ok(Self { rows, deletes, mask })
+    }
+
+    pub(super) fn batch(&self) -> WriteBatch<'_> {
+        let mask = self.mask.as_ref().map(|mask| Deletes::Mask(mask.as_boolean()));
+        WriteBatch::new(&self.rows, mask.unwrap_or(self.deletes))
+    }
 }
