@@ -23,6 +23,7 @@ fn patient_turn() -> ClaimTurn {
         grace: HOUR,
         until: Instant::now() + HOUR,
         limit: HOUR,
+        only_released: false,
     }
 }
 

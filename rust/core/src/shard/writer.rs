@@ -20,7 +20,7 @@ use super::follow::SchemaFollower;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{JobStats, PutCounters};
 use super::turn::PlannedEntry;
-use crate::format::RowSchema;
+use crate::format::{RowSchema, ShardManifest};
 use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
 /// The single writer of a shard. Share it behind an [`Arc`]. After a drop the queued rows are still
@@ -136,6 +136,27 @@ impl ShardWriter {
         }
         shared.wait_tasks_ended().await;
         end.clone().map_or(Ok(()), |end| end.told(flush))
+    }
+
+    /// Records in the shard manifest that the claim of this job, which is closed, is released: its
+    /// rows in the log can be flushed by another writer without stopping a job. Writes nothing
+    /// where the log has no rows, or where the claim is released already.
+    ///
+    /// # Errors
+    /// Fenced where a later claim took the shard; a storage error.
+    pub async fn release(&self) -> Result<()> {
+        let shared = &self.shared;
+        let state = shared.state();
+        let is_flushed = state.memtables().all(|live| live.memtable.rows() == 0);
+        if is_flushed || state.manifest.is_released() {
+            return Ok(());
+        }
+        let epoch = shared.epoch;
+        let record = move |manifest: &mut ShardManifest| manifest.released = Some(epoch);
+        let manifest = shared.flusher.manifests.update(epoch, record).await?;
+        let _placing = shared.placing.lock();
+        shared.publish(shared.state().with_manifest(manifest));
+        Ok(())
     }
 
     /// The readable rows in memory and the manifest below them, as one snapshot.
