@@ -17,6 +17,18 @@ pub enum CompactionMode {
     Rewrite,
 }
 
+/// What a compaction does about rows that are in logs alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogHandling {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// Count them afterwards. This reads every log entry that no flush has covered.
+    Count,
+    /// Flush every log first, as `Table::flush` does, and count what came since. A dry run counts.
+    Flush,
+}
+
 /// Settings of one compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionSettings {
@@ -37,6 +49,8 @@ pub struct CompactionSettings {
     pub bytes_per_second: u64,
     /// Whether the table's own indexes are updated with the new rows afterwards.
     pub update_indexes: bool,
+    /// What a compaction does about the logs, whose rows it does not move.
+    pub logs: LogHandling,
 }
 
 impl Default for CompactionSettings {
@@ -49,6 +63,7 @@ impl Default for CompactionSettings {
             max_dead_share: 0.5,
             bytes_per_second: 0,
             update_indexes: false,
+            logs: LogHandling::Ignore,
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`, `open`,
 //! `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`, `foreign`, `missing`,
-//! `history`, `alter_column`.
+//! `logs`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -16,7 +16,7 @@
 //!   `commit_on_newest`, `make_durable`;
 //! - of the store: `writable_store`, and the field `store` for reads;
 //! - of the shards: `shards`, `routing`, `shard_ids`, `manifests`, `manifest_of`, `manifest_store`,
-//!   `make_own`, `ordinal_of`, `foreign_among`, `is_foreign`;
+//!   `make_own`, `ordinal_of`, `foreign_among`, `is_foreign`, `logs`;
 //! - refusals: `require_key`, `check_sharding`, `check_complete`, `refuse_missing`, `refuse_older`,
 //!   `missing_in`, and their exception `excuse`.
 
@@ -28,6 +28,7 @@ mod field_ids;
 mod foreign;
 mod history;
 mod location;
+mod logs;
 mod missing;
 mod open;
 mod progress;
@@ -53,6 +54,7 @@ pub(super) use claims::ShardTurns;
 pub use create::CreateOptions;
 pub use history::TableVersion;
 pub use location::Location;
+pub use logs::ShardLog;
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};
 pub(super) use schema_rules::refuse_unwritable;
