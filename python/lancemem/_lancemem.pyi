@@ -870,9 +870,9 @@ class Table:
         SSTable supersedes. Reads with consistency "flushed" then compare no keys, not even the
         first one of a process. Nothing is rewritten.
 
-        A job enters the mode when it starts. `upsert`, `delete` and bulk writes leave the look-up
-        to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`. Rows
-        without a look-up are compared by key.
+        A job enters the mode when it starts. `upsert`, `delete`, `flush` and bulk writes leave the
+        look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
+        Rows without a look-up are compared by key.
 
         Args:
             deletion_vectors: True enters the mode, and looks up every flushed SSTable before the
