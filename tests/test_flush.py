@@ -8,6 +8,7 @@ with an SSTable (test_compaction).
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -241,6 +242,20 @@ def test_a_job_that_is_closed_twice_is_released_once(table: lancemem.Table) -> N
     assert len(manifests(table)) == before + 1
 
 
+def test_the_end_of_a_fenced_job_releases_no_claim_of_its_successor(
+    table: lancemem.Table,
+) -> None:
+    job = table.start_job(shard=0)
+    job.put(rows(table, range(10)))
+    successor = table.start_job(shard=0)
+    before = manifests(table)
+    job.close()
+    assert manifests(table) == before
+    assert not table.stats().logs[0].is_released
+    successor.put(rows(table, range(1), "b"))
+    successor.close()
+
+
 def test_a_job_without_rows_in_its_log_writes_nothing_at_its_end(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     job.put(rows(table, range(10)))
@@ -248,6 +263,34 @@ def test_a_job_without_rows_in_its_log_writes_nothing_at_its_end(table: lancemem
     before = manifests(table)
     job.close()
     assert manifests(table) == before
+
+
+def test_the_end_of_a_job_whose_table_is_gone_writes_nothing(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    table = lancemem.create_table(table_uri, schema, primary_key="id")
+    job = table.start_job(shard=0)
+    job.put(rows(table, range(1)))
+    shutil.rmtree(table_uri)
+    job.close()
+    assert not Path(table_uri).exists()
+    with pytest.raises(lancemem.InvalidInputError, match="looking for the newest version"):
+        table.flush()
+    assert not Path(table_uri).exists()
+
+
+def test_the_end_of_a_job_writes_nothing_into_the_next_table_at_its_place(
+    table_uri: str, schema: pa.Schema
+) -> None:
+    table = lancemem.create_table(table_uri, schema, primary_key="id")
+    job = table.start_job(shard=0)
+    job.put(rows(table, range(1)))
+    shutil.rmtree(table_uri)
+    again = lancemem.create_table(table_uri, schema, primary_key="id")
+    before = manifests(again)
+    job.close()
+    assert manifests(again) == before
+    assert len(again.shards()) == 1
 
 
 # --- jobs of other processes ---

@@ -138,19 +138,21 @@ impl ShardWriter {
         end.clone().map_or(Ok(()), |end| end.told(flush))
     }
 
+    /// Whether a release of the claim is worth a manifest version: the log has rows, and the claim
+    /// is not released already.
+    #[must_use]
+    pub fn is_release_due(&self) -> bool {
+        let state = self.shared.state();
+        !state.manifest.is_released() && state.memtables().any(|live| live.memtable.rows() > 0)
+    }
+
     /// Records in the shard manifest that the claim of this job, which is closed, is released: its
-    /// rows in the log can be flushed by another writer without stopping a job. Writes nothing
-    /// where the log has no rows, or where the claim is released already.
+    /// rows in the log can be flushed by another writer without stopping a job.
     ///
     /// # Errors
     /// Fenced where a later claim took the shard; a storage error.
     pub async fn release(&self) -> Result<()> {
         let shared = &self.shared;
-        let state = shared.state();
-        let is_flushed = state.memtables().all(|live| live.memtable.rows() == 0);
-        if is_flushed || state.manifest.is_released() {
-            return Ok(());
-        }
         let epoch = shared.epoch;
         let record = move |manifest: &mut ShardManifest| manifest.released = Some(epoch);
         let manifest = shared.flusher.manifests.update(epoch, record).await?;

@@ -93,8 +93,9 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// Retry where other writers held a shard for a minute. Damage of a log; a storage error. The
-    /// rows of shards that were not flushed stay in their logs.
+    /// Retry where other writers held a shard for a minute. Damage of a log; a storage error; an
+    /// input error where the table was replaced. The rows of shards that were not flushed stay in
+    /// their logs.
     #[boxed]
     pub async fn flush(&self) -> Result<FlushResult> {
         self.flush_logs(None).await
@@ -115,6 +116,8 @@ impl Table {
 
     async fn flush_logs(&self, idle: Option<Duration>) -> Result<FlushResult> {
         let started = Instant::now();
+        // A handle of a table that is gone, or of a replaced index, claims nothing.
+        self.catalog.refresh().await?;
         self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         let mut manifests = self.catalog.manifests().await?;
         let foreign = self.catalog.foreign_among(manifests.iter().map(|manifest| &**manifest));
