@@ -164,6 +164,7 @@ GROUPS = {
     ],
     "maintenance": [
         "table.compact()",
+        "table.flush()",
         "table.collect_garbage()",
         "table.create_record_index()",
         "again.drop_record_index()",

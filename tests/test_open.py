@@ -432,10 +432,13 @@ def test_every_version_of_a_shard_manifest_records_bucket_and_sharding(
         assert [manifest[1] for manifest in found] == [[n + 1] for n in range(len(found))]
         assert len(found) >= 3
         for manifest in found:
-            bucket, sharding = map(message, manifest[14])
+            # The upsert's claim is released, and the claim of a job is not.
+            bucket, sharding, *released = map(message, manifest[14])
             assert bucket == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
             named = b"bucket(field_id=0, num_buckets=3)"
             assert sharding == {1: [b"lancemem:sharding"], 2: [named]}
+            epoch = struct.pack("<Q", 1)
+            assert released in ([], [{1: [b"lancemem:released"], 2: [epoch]}])
             assert manifest[10] == [1]
 
 

@@ -235,6 +235,8 @@ def test_the_command_line_reports_damage_by_its_exit_code_and_truncates(
         ("maintain", "--older-than", "-5"),
         ("maintain", "--older-than", "nan"),
         ("maintain", "--older-than", "1e300"),
+        ("maintain", "--flush-idle", "-5"),
+        ("maintain", "--flush-idle", "never"),
         ("maintain", "--interval", "0"),
         ("maintain", "--interval", "inf"),
     ],

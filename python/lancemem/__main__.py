@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     vectors.add_argument("what", choices=["on", "off", "write"])
     vectors.add_argument("uri", help="the table")
     maintain = commands.add_parser(
-        "maintain", help="compact the table and collect its garbage, in a loop"
+        "maintain", help="flush idle logs, compact the table and collect its garbage, in a loop"
     )
     maintain.add_argument("uri", help="the table")
     maintain.add_argument(
@@ -160,6 +160,20 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=3600.0,
         help="seconds for which garbage must have been unneeded (default 3600)",
+    )
+    maintain.add_argument(
+        "--flush-idle",
+        metavar="S",
+        type=_seconds,
+        default=60.0,
+        help="flush logs that got no entry for S seconds and that no job holds (default 60)",
+    )
+    maintain.add_argument(
+        "--no-flush-idle",
+        dest="flush_idle",
+        action="store_const",
+        const=None,
+        help="flush no log",
     )
     maintain.add_argument(
         "--update-indexes", action="store_true", help="add new rows to the table's own indexes"
@@ -353,8 +367,13 @@ def _stop(_number: int, _frame: object) -> Never:
 
 
 def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
+    if options.flush_idle is not None:
+        yield from _flushed(table.flush(idle_for=timedelta(seconds=options.flush_idle)))
+    # The count of rows in logs would read the logs of running jobs in every round.
     done = table.compact(
-        bytes_per_second=options.bytes_per_second, update_indexes=options.update_indexes
+        bytes_per_second=options.bytes_per_second,
+        update_indexes=options.update_indexes,
+        count_logs=False,
     )
     if done.num_generations or done.num_fragments_rewritten:
         yield (
@@ -374,6 +393,16 @@ def _round(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
         f"; {gone.num_pinned_sstables} SSTables are being read" if gone.num_pinned_sstables else ""
     )
     yield f"collected {gone.bytes} bytes: {counts or 'nothing'}{pinned}"
+
+
+def _flushed(done: lancemem.FlushResult) -> Iterator[str]:
+    if done.flushed:
+        took = f"{done.bytes} bytes, {done.elapsed_ms} ms"
+        yield f"flushed {len(done.flushed)} logs: {done.num_rows} rows, {took}"
+    for log in done.skipped:
+        shard = log.shard_id if log.ordinal is None else log.ordinal
+        size = f"{log.num_entries} entries, {log.bytes} bytes"
+        yield f"left the log of shard {shard} alone ({size}): {log.reason}"
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -823,6 +823,35 @@ class Table:
             one_row_per_key = table.get([3, 7], missing="null")
         """
 
+    def flush(self, *, idle_for: timedelta | None = None) -> FlushResult:
+        """Move the rows of logs into flushed SSTables, which `compact` moves into the base table.
+
+        The call takes over each shard whose log has rows, in turn with calls such as `upsert`. **A
+        job that runs on it, in this process or elsewhere, is stopped.** `Job.flush` flushes the log
+        of a running job.
+
+        With `idle_for` the call stops no job. It takes over released claims alone: those of calls
+        such as `upsert`, and those of jobs that were closed. Other logs are left alone and listed
+        in `skipped`: a running job flushes its log itself after its `idle_flush_interval`. The log
+        of a process that was killed waits for the next write or for `flush()`.
+
+        Args:
+            idle_for: Flush a log only where its claim is released and its newest entry is at least
+                this old. Default: flush every log.
+
+        Returns:
+            A report that lists each log that was flushed or left alone.
+
+        Raises:
+            RetryableError: Other writers held a shard for a minute. The rows of that shard stay in
+                its log; other shards may be flushed.
+            CorruptionError: A log is damaged. With `idle_for` it is listed in `skipped` instead.
+
+        Example:
+            table.flush().num_rows
+            table.flush(idle_for=timedelta(minutes=1)).skipped
+        """
+
     def compact(
         self,
         *,
@@ -831,8 +860,13 @@ class Table:
         update_indexes: bool = False,
         max_dead_share: float | None = None,
         bytes_per_second: int | None = None,
+        flush: bool = False,
+        count_logs: bool = True,
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
+
+        Rows that are in a log alone are not moved, except with `flush=True`. The result counts the
+        rows that stay in logs.
 
         Steps after the move, such as the rewrite of mostly dead fragments, have their own commits,
         which change no row.
@@ -848,16 +882,23 @@ class Table:
                 Default: 0.5.
             bytes_per_second: Limit on the bytes that are read of the base table and of the
                 SSTables, and written. Default: no limit.
+            flush: Flush all logs first, as `Table.flush` does: jobs that run on the table are
+                stopped. Then every row reaches the base table. Default: False.
+            count_logs: Count the rows that stay in logs. This reads each log entry that no flush
+                has covered. Default: True.
 
         Returns:
             A report that lists, for each SSTable, what became of it and why.
 
         Raises:
-            InvalidInputError: `bytes_per_second` is 0, or another argument cannot be used.
-            RetryableError: Other commits came first 50 times; nothing is moved.
+            InvalidInputError: `bytes_per_second` is 0, `flush` is combined with `dry_run`, or
+                another argument cannot be used.
+            RetryableError: Other commits came first 50 times, and nothing is moved. Or other
+                writers held a shard for a minute, and nothing is compacted.
 
         Example:
             table.compact()
+            table.compact(flush=True).num_rows_in_logs
             table.compact(dry_run=True).sstables
         """
 
@@ -868,9 +909,9 @@ class Table:
         SSTable supersedes. Reads with consistency "flushed" then compare no keys, not even the
         first one of a process. Nothing is rewritten.
 
-        A job enters the mode when it starts. `upsert`, `delete` and bulk writes leave the look-up
-        to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`. Rows
-        without a look-up are compared by key.
+        A job enters the mode when it starts. `upsert`, `delete`, `flush` and bulk writes leave the
+        look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
+        Rows without a look-up are compared by key.
 
         Args:
             deletion_vectors: True enters the mode, and looks up every flushed SSTable before the
@@ -945,7 +986,13 @@ class Table:
         """Describe every shard, by ordinal."""
 
     def stats(self) -> TableStats:
-        """Count the rows of the base table, and the SSTables and rows above it."""
+        """Count the rows of the base table, and the SSTables, logs and rows above it.
+
+        The rows of a log are counted by a read of each entry that no flush has covered.
+
+        Raises:
+            CorruptionError: A log is damaged.
+        """
 
     def create_record_index(self) -> RecordIndexReport:
         """Create the record index of the base table. An existing index is replaced by a new one.
@@ -1811,6 +1858,8 @@ class CompactionResult:
         num_fragments_added: Fragments that the commit added.
         num_fragments_rewritten: Base fragments that were rewritten for their dead rows.
         base_version: The version of the base table that contains all this.
+        num_rows_in_logs: Rows that stay in logs, superseded ones and tombstones included. None with
+            `count_logs=False`, or where a log could not be read.
         sstables: Each SSTable, and why it went which way.
     """
 
@@ -1835,7 +1884,87 @@ class CompactionResult:
     @property
     def base_version(self) -> int: ...
     @property
+    def num_rows_in_logs(self) -> int | None: ...
+    @property
     def sstables(self) -> list[CompactedSsTable]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class FlushResult:
+    """What a flush of a table's logs did.
+
+    Attributes:
+        num_rows: Rows that were flushed, superseded ones and tombstones included.
+        bytes: Bytes that their logs had in storage.
+        elapsed_ms: Milliseconds that the call took.
+        flushed: Each log that was flushed.
+        skipped: Each log that was left alone, and why.
+    """
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def elapsed_ms(self) -> int: ...
+    @property
+    def flushed(self) -> list[FlushedLog]: ...
+    @property
+    def skipped(self) -> list[SkippedLog]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class FlushedLog:
+    """A log whose rows were moved into SSTables.
+
+    Attributes:
+        shard_id: The shard.
+        ordinal: The shard's ordinal; None where its manifest records none.
+        generation: The generation of the newest SSTable.
+        num_rows: Rows, superseded ones and tombstones included.
+        bytes: Bytes that the log had in storage.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def ordinal(self) -> int | None: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class SkippedLog:
+    """A log that a flush left alone.
+
+    Attributes:
+        shard_id: The shard.
+        ordinal: The shard's ordinal; None where its manifest records none.
+        num_entries: Log entries that no flush has covered, fence sentinels included.
+        bytes: Bytes of these entries in storage.
+        reason: Why the log was left alone.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def ordinal(self) -> int | None: ...
+    @property
+    def num_entries(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -1904,6 +2033,9 @@ class TableStats:
         num_shards: Number of shards.
         num_sstables: Flushed SSTables that are not compacted.
         num_sstable_rows: Rows of these SSTables, superseded ones and tombstones included.
+        num_log_rows: Rows that are in logs alone, superseded ones and tombstones included.
+        log_bytes: Bytes of these logs in storage.
+        logs: The log of each shard, by ordinal.
     """
 
     @property
@@ -1916,6 +2048,39 @@ class TableStats:
     def num_sstables(self) -> int: ...
     @property
     def num_sstable_rows(self) -> int: ...
+    @property
+    def num_log_rows(self) -> int: ...
+    @property
+    def log_bytes(self) -> int: ...
+    @property
+    def logs(self) -> list[ShardLog]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class ShardLog:
+    """The rows of a shard that are in its log alone.
+
+    Attributes:
+        shard_id: The shard.
+        ordinal: The shard's ordinal; None where its manifest records none.
+        num_rows: Rows, superseded ones and tombstones included.
+        bytes: Bytes of the log in storage, fence sentinels included.
+        is_released: Whether the shard's claim is released, so that a flush by another process
+            stops no job.
+    """
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def ordinal(self) -> int | None: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def is_released(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -619,24 +619,29 @@ class LancememTable:
         for shard in own_shards(self._table):
             self._table.start_job(shard=shard.shard_id).close(flush=True)
 
-    def compact(self) -> lancemem.CompactionResult:
+    def compact(self, *, flush: bool = False, count_logs: bool = True) -> lancemem.CompactionResult:
         """Move what was flushed into the base table, in one commit by the driver.
 
         In deletion-vector mode one task per shard looks up first what its SSTables supersede, and
         the driver reads no keys.
 
+        Args:
+            flush: Call `flush` first, so that every row reaches the base table. Default: False.
+            count_logs: Count the rows that stay in logs, which reads them. Default: True.
+
         Returns:
             A report that lists what became of each SSTable, and why.
 
         Example:
-            table.flush()
-            table.compact()
+            table.compact(flush=True)
         """
+        if flush:
+            self.flush()
         if self._table.deletion_vectors:
             with own_errors():
                 check_workers(self._spark)
                 maintenance.look_up(self._spark, self._table)
-        return self._table.compact()
+        return self._table.compact(count_logs=count_logs)
 
     def alter(self, *, deletion_vectors: bool) -> int:
         """Change a setting of the table, as `lancemem.Table.alter` does. Runs on the driver.

@@ -23,6 +23,7 @@ fn patient_turn() -> ClaimTurn {
         grace: HOUR,
         until: Instant::now() + HOUR,
         limit: HOUR,
+        only_released: false,
     }
 }
 
@@ -88,6 +89,30 @@ async fn a_claim_of_this_process_is_not_waited_for() {
         let turn = ClaimTurn { claimed_here: Some(job.epoch()), ..patient_turn() };
         open_in_turn(&fixture, &turn).await.unwrap();
         assert_eq!(fixture.put(&job, &[(1, 10)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_turn_that_wants_a_released_claim_leaves_a_job_alone_until_it_is_closed() {
+    within(async {
+        let fixture = Fixture::new().await;
+        let job = fixture.open().await;
+        fixture.put(&job, &[(1, 10)]).await.unwrap();
+        let turn = ClaimTurn { only_released: true, ..patient_turn() };
+        let error = open_in_turn(&fixture, &turn).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        fixture.put(&job, &[(2, 20)]).await.unwrap();
+        job.close(false).await.unwrap();
+        job.release().await.unwrap();
+        let next = open_in_turn(&fixture, &turn).await.unwrap();
+        assert_eq!(fixture.seen(&next), fixture.rows(&[(1, 10), (2, 20)]));
+        // A claim in turn is released from its start; the claim of a job that follows is not.
+        fixture.put(&next, &[(3, 30)]).await.unwrap();
+        drop(open_in_turn(&fixture, &turn).await.unwrap());
+        let _job = fixture.open().await;
+        let turn = ClaimTurn { grace: Duration::ZERO, ..turn };
+        assert!(open_in_turn(&fixture, &turn).await.is_err());
     })
     .await;
 }

@@ -32,7 +32,8 @@ pub mod table;
 pub mod visibility;
 
 pub use compaction::{
-    CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, Treatment,
+    CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,
+    Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
@@ -53,7 +54,8 @@ pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
-    BulkWriter, Catalog, CommitResult, DeletionVectorResult, Job, LiveJob, Location,
-    MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard, SsTableReport,
-    StagedSsTable, Table, TableVersion, WriteResult,
+    BulkWriter, Catalog, CommitResult, DeletionVectorResult, FlushResult, FlushedLog, Job, LiveJob,
+    Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard,
+    ShardLog, SkippedLog, SsTableReport, StagedSsTable, Table, TableStats, TableVersion,
+    WriteResult,
 };

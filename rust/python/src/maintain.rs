@@ -1,4 +1,4 @@
-//! Compaction, garbage collection, record index and deletion vectors for Python.
+//! Flushes of logs, compaction, garbage collection, record index and deletion vectors for Python.
 //!
 //! Owns: the translation of settings and results.
 //! Does not own: the methods of `Table` that take them.
@@ -8,7 +8,8 @@ use std::time::Duration;
 use lancemem::{
     CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustSsTable,
     CompactionResult as RustResult, CompactionSettings,
-    DeletionVectorResult as RustDeletionVectors, RecordIndexReport as RustReport,
+    DeletionVectorResult as RustDeletionVectors, FlushResult as RustFlush, LogHandling,
+    RecordIndexReport as RustReport, TableStats as RustStats,
 };
 use lancemem_face::options::compaction_mode;
 use pyo3::prelude::*;
@@ -18,9 +19,28 @@ use crate::errors::{InvalidInputError, of_face};
 use crate::repair::existing_shard;
 use crate::runtime::run_on;
 use crate::values::{
-    CollectionResult, CompactedSsTable, CompactionResult, DeletionVectorResult, Garbage,
-    RecordIndexReport,
+    CollectionResult, CompactedSsTable, CompactionResult, DeletionVectorResult, FlushResult,
+    FlushedLog, Garbage, RecordIndexReport, ShardLog, SkippedLog, TableStats,
 };
+
+/// Flushes the logs of a table: all of them, or those without an entry for `idle_for` whose claims
+/// are released.
+pub fn flush(
+    py: Python<'_>,
+    table: &lancemem::Table,
+    idle_for: Option<Duration>,
+) -> PyResult<FlushResult> {
+    let flushed = match idle_for {
+        None => run_on(py, table.uri(), table.naming_damage(table.flush()))?,
+        Some(idle) => run_on(py, table.uri(), table.naming_damage(table.flush_idle(idle)))?,
+    };
+    Ok(flush_result(flushed))
+}
+
+/// Counts the rows of a table.
+pub fn stats(py: Python<'_>, table: &lancemem::Table) -> PyResult<TableStats> {
+    run_on(py, table.uri(), table.stats()).map(table_stats)
+}
 
 /// Moves the flushed SSTables of a table into its base table, or reports what that would do.
 pub fn compact(
@@ -76,6 +96,51 @@ pub fn write_deletion_vectors(
     })
 }
 
+fn flush_result(result: RustFlush) -> FlushResult {
+    let flushed = result.flushed.into_iter().map(|log| FlushedLog {
+        shard_id: log.shard_id.to_string(),
+        ordinal: log.ordinal,
+        generation: log.generation.get(),
+        num_rows: log.rows,
+        bytes: log.bytes,
+    });
+    let flushed: Vec<FlushedLog> = flushed.collect();
+    let skipped = result.skipped.into_iter().map(|log| SkippedLog {
+        shard_id: log.shard_id.to_string(),
+        ordinal: log.ordinal,
+        num_entries: log.entries,
+        bytes: log.bytes,
+        reason: log.reason,
+    });
+    FlushResult {
+        num_rows: flushed.iter().map(|log| log.num_rows).sum(),
+        bytes: flushed.iter().map(|log| log.bytes).sum(),
+        elapsed_ms: result.elapsed_ms,
+        flushed,
+        skipped: skipped.collect(),
+    }
+}
+
+fn table_stats(stats: RustStats) -> TableStats {
+    let logs = stats.logs.into_iter().map(|log| ShardLog {
+        shard_id: log.shard_id.to_string(),
+        ordinal: log.ordinal,
+        num_rows: log.rows,
+        bytes: log.bytes,
+        is_released: log.is_released,
+    });
+    TableStats {
+        base_version: stats.base_version,
+        num_base_rows: stats.base_rows,
+        num_shards: stats.shards,
+        num_sstables: stats.sstables,
+        num_sstable_rows: stats.sstable_rows,
+        num_log_rows: stats.log_rows,
+        log_bytes: stats.log_bytes,
+        logs: logs.collect(),
+    }
+}
+
 fn report(report: RustReport) -> RecordIndexReport {
     RecordIndexReport {
         base_version: report.base_version,
@@ -103,6 +168,15 @@ fn collection(result: RustCollection) -> CollectionResult {
     }
 }
 
+/// What a compaction does about the logs.
+pub const fn logs(flush: bool, count: bool) -> LogHandling {
+    match (flush, count) {
+        (true, _) => LogHandling::Flush,
+        (false, true) => LogHandling::Count,
+        (false, false) => LogHandling::Ignore,
+    }
+}
+
 /// The settings of one compaction.
 pub fn settings(
     mode: &str,
@@ -110,7 +184,13 @@ pub fn settings(
     update_indexes: bool,
     max_dead_share: Option<f64>,
     bytes_per_second: Option<Given<u64>>,
+    logs: LogHandling,
 ) -> PyResult<CompactionSettings> {
+    if dry_run && logs == LogHandling::Flush {
+        return Err(InvalidInputError::new_err(
+            "dry_run writes nothing, and flush writes SSTables; pass one of the two",
+        ));
+    }
     let bytes_per_second = match bytes_per_second {
         None => 0,
         Some(given) => match given.named("bytes_per_second")? {
@@ -135,7 +215,8 @@ pub fn settings(
         .with_dry_run(dry_run)
         .with_update_indexes(update_indexes)
         .with_max_dead_share(max_dead_share)
-        .with_bytes_per_second(bytes_per_second))
+        .with_bytes_per_second(bytes_per_second)
+        .with_logs(logs))
 }
 
 fn result(result: RustResult) -> CompactionResult {
@@ -150,6 +231,7 @@ fn result(result: RustResult) -> CompactionResult {
         num_fragments_added: result.fragments_added,
         num_fragments_rewritten: result.fragments_rewritten,
         base_version: result.base_version,
+        num_rows_in_logs: result.rows_in_logs,
         sstables: result.sstables.into_iter().map(compacted_sstable).collect(),
     }
 }

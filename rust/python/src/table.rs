@@ -36,8 +36,8 @@ use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::values::{
-    CollectionResult, CompactionResult, DeletionVectorResult, RecordIndexReport, Shard, Sharding,
-    TableStats, TableVersion, WriteResult,
+    CollectionResult, CompactionResult, DeletionVectorResult, FlushResult, RecordIndexReport,
+    Shard, Sharding, TableStats, TableVersion, WriteResult,
 };
 
 /// A Lance table with shards that take upserts.
@@ -443,13 +443,22 @@ impl Table {
         self.run(py, table.naming_damage(table.alter_column(name, &to)))
     }
 
+    #[doc = docstring!("Table.flush")]
+    #[pyo3(signature = (*, idle_for=None))]
+    fn flush(&self, py: Python<'_>, idle_for: Option<Duration>) -> PyResult<FlushResult> {
+        maintain::flush(py, &*self.inner()?, idle_for)
+    }
+
     #[doc = docstring!("Table.compact")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
             *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
-            bytes_per_second=None
-        )
+            bytes_per_second=None, flush=false, count_logs=Some(true)
+        ),
+        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
+                          max_dead_share=None, bytes_per_second=None, flush=False, \
+                          count_logs=True)"
     )]
     fn compact(
         &self,
@@ -459,9 +468,18 @@ impl Table {
         update_indexes: bool,
         max_dead_share: Option<f64>,
         bytes_per_second: Option<Given<u64>>,
+        flush: bool,
+        count_logs: Option<bool>,
     ) -> PyResult<CompactionResult> {
-        let settings =
-            maintain::settings(mode, dry_run, update_indexes, max_dead_share, bytes_per_second)?;
+        let logs = maintain::logs(flush, count_logs.unwrap_or(true));
+        let settings = maintain::settings(
+            mode,
+            dry_run,
+            update_indexes,
+            max_dead_share,
+            bytes_per_second,
+            logs,
+        )?;
         maintain::compact(py, &*self.inner()?, &settings)
     }
 
@@ -491,15 +509,7 @@ impl Table {
 
     #[doc = docstring!("Table.stats")]
     fn stats(&self, py: Python<'_>) -> PyResult<TableStats> {
-        let table = self.inner()?;
-        let stats = self.run(py, async move { table.stats().await })?;
-        Ok(TableStats {
-            base_version: stats.base_version,
-            num_base_rows: stats.base_rows,
-            num_shards: stats.shards,
-            num_sstables: stats.sstables,
-            num_sstable_rows: stats.sstable_rows,
-        })
+        maintain::stats(py, &*self.inner()?)
     }
 
     #[doc = docstring!("Table.create_record_index")]

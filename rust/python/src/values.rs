@@ -126,7 +126,38 @@ value! {
         num_fragments_added: usize,
         num_fragments_rewritten: usize,
         base_version: u64,
+        num_rows_in_logs: Option<u64>,
         sstables: Vec<CompactedSsTable>,
+    }
+}
+value! {
+    /// A log whose rows were moved into SSTables.
+    FlushedLog {
+        shard_id: String,
+        ordinal: Option<i32>,
+        generation: u64,
+        num_rows: u64,
+        bytes: u64,
+    }
+}
+value! {
+    /// A log that a flush left alone, and why.
+    SkippedLog {
+        shard_id: String,
+        ordinal: Option<i32>,
+        num_entries: u64,
+        bytes: u64,
+        reason: String,
+    }
+}
+value! {
+    /// What a flush of a table's logs did.
+    FlushResult {
+        num_rows: u64,
+        bytes: u64,
+        elapsed_ms: u64,
+        flushed: Vec<FlushedLog>,
+        skipped: Vec<SkippedLog>,
     }
 }
 value! {
@@ -178,6 +209,19 @@ value! {
         num_shards: usize,
         num_sstables: usize,
         num_sstable_rows: u64,
+        num_log_rows: u64,
+        log_bytes: u64,
+        logs: Vec<ShardLog>,
+    }
+}
+value! {
+    /// The rows of a shard that are in its log alone.
+    ShardLog {
+        shard_id: String,
+        ordinal: Option<i32>,
+        num_rows: u64,
+        bytes: u64,
+        is_released: bool,
     }
 }
 value! {
@@ -426,6 +470,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SsTable>()?;
     module.add_class::<Shard>()?;
     module.add_class::<TableStats>()?;
+    module.add_class::<ShardLog>()?;
+    module.add_class::<FlushResult>()?;
+    module.add_class::<FlushedLog>()?;
+    module.add_class::<SkippedLog>()?;
     module.add_class::<TableVersion>()?;
     module.add_class::<SnapshotMemTable>()?;
     module.add_class::<SnapshotShard>()?;

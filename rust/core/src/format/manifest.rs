@@ -17,6 +17,8 @@ use crate::types::{
 const TXN: &str = "lancemem:mark:";
 /// A shard field entry of the same kind, whose value is [`ShardManifest::sharding`].
 const SHARDING: &str = "lancemem:sharding";
+/// A shard field entry of the same kind, whose value is [`ShardManifest::released`].
+const RELEASED: &str = "lancemem:released";
 
 /// One immutable version of a shard's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,9 @@ pub struct ShardManifest {
     pub txns: Txns,
     /// Fencing token of the present owner.
     pub writer_epoch: WriterEpoch,
+    /// The epoch of a claim that no running job holds: the claim of one call, or of a job that was
+    /// closed. Other writers keep the entry when they claim, so it counts for its own epoch alone.
+    pub released: Option<WriterEpoch>,
     /// Replay starts after this WAL entry.
     pub replay_after_wal_entry_position: WalPosition,
     /// The highest WAL entry seen when this version was written. A hint.
@@ -82,6 +87,13 @@ impl ShardManifest {
         self.sstables.iter().any(|sstable| sstable.path == path)
     }
 
+    /// Whether the present claim is released, so that a later claim stops no running job. `false`
+    /// means that a job may run.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.released == Some(self.writer_epoch)
+    }
+
     /// The first version of a shard, before any claim.
     #[must_use]
     pub fn initial(
@@ -97,6 +109,7 @@ impl ShardManifest {
             sharding: None,
             txns: Txns::default(),
             writer_epoch: WriterEpoch(0),
+            released: None,
             replay_after_wal_entry_position: WalPosition(0),
             wal_entry_position_last_seen: WalPosition(0),
             current_generation: Generation(1),
@@ -139,6 +152,10 @@ impl ShardManifest {
                     field_id: format!("{TXN}{app_id}"),
                     value: version.to_le_bytes().to_vec(),
                 }))
+                .chain(self.released.iter().map(|epoch| ShardFieldEntryMessage {
+                    field_id: RELEASED.to_owned(),
+                    value: epoch.get().to_le_bytes().to_vec(),
+                }))
                 .collect(),
             status: i32::from(self.status == ShardStatus::Sealed),
         };
@@ -167,12 +184,14 @@ impl ShardManifest {
             .map(|sstable| sstable.check(what))
             .collect::<Result<Vec<_>>>()?;
         let mut shard_field_values = BTreeMap::new();
-        let (mut sharding, mut txns) = (None, Txns::default());
+        let (mut sharding, mut released, mut txns) = (None, None, Txns::default());
         for entry in message.shard_field_entries {
             if let Some(app_id) = entry.field_id.strip_prefix(TXN) {
                 txns.record(app_id, entry.txn_version(what)?);
             } else if entry.field_id == SHARDING {
                 sharding = Some(entry.sharding(what)?);
+            } else if entry.field_id == RELEASED {
+                released = Some(entry.epoch(what)?);
             } else {
                 shard_field_values.insert(entry.field_id, entry.value);
             }
@@ -185,6 +204,7 @@ impl ShardManifest {
             sharding,
             txns,
             writer_epoch: WriterEpoch(message.writer_epoch),
+            released,
             replay_after_wal_entry_position: WalPosition(message.replay_after_wal_entry_position),
             wal_entry_position_last_seen: WalPosition(message.wal_entry_position_last_seen),
             current_generation: Generation(message.current_generation),
@@ -229,6 +249,14 @@ impl ShardFieldEntryMessage {
             Error::corrupt(what, "undecodable transaction id", detail)
         })?;
         Ok(i64::from_le_bytes(bytes))
+    }
+
+    fn epoch(&self, what: &str) -> Result<WriterEpoch> {
+        let bytes = self.value.as_slice().try_into().map_err(|_| {
+            let detail = format!("expected 8 bytes, found {}", self.value.len());
+            Error::corrupt(what, "undecodable epoch of a released claim", detail)
+        })?;
+        Ok(WriterEpoch(u64::from_le_bytes(bytes)))
     }
 
     fn sharding(self, what: &str) -> Result<String> {
@@ -327,6 +355,11 @@ mod tests {
         656c645f69643d312c206e756d5f6275636b6574733d3429";
     const RECORDED_CRC: &str = "4798ab17";
 
+    /// What follows where the manifest records a released claim, and the checksum then.
+    const RELEASED_ENTRY: &str = "721d0a116c616e63656d656d3a72656c65617365641208\
+        0300000000000000";
+    const RELEASED_CRC: &str = "761f84ce";
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().fold(String::new(), |mut text, byte| {
             write!(text, "{byte:02x}").unwrap();
@@ -361,6 +394,10 @@ mod tests {
         ShardManifest { sharding: Some(sharding.record(Some(1))), ..manifest() }
     }
 
+    fn released() -> ShardManifest {
+        ShardManifest { released: Some(WriterEpoch(3)), ..manifest() }
+    }
+
     #[test]
     fn a_manifest_reads_back_as_it_was_written() {
         let manifest = manifest();
@@ -374,6 +411,35 @@ mod tests {
         assert_eq!(hex(&manifest().encode()), format!("8d94d06e{CRC}{MESSAGE}9594d06e{CRC}"));
         let (message, crc) = (format!("{MESSAGE}{SHARDING_ENTRY}"), RECORDED_CRC);
         assert_eq!(hex(&recorded().encode()), format!("8d94d06e{crc}{message}9594d06e{crc}"));
+    }
+
+    #[test]
+    fn the_bytes_of_a_released_claim_do_not_change() {
+        let released = released();
+        let bytes = released.encode();
+        let (message, crc) = (format!("{MESSAGE}{RELEASED_ENTRY}"), RELEASED_CRC);
+        assert_eq!(hex(&bytes), format!("8d94d06e{crc}{message}9594d06e{crc}"));
+        let read = ShardManifest::decode(&bytes, "m").unwrap();
+        assert_eq!(read, released);
+        assert_eq!(read.shard_field_values, manifest().shard_field_values);
+        assert_damage_is_found(&bytes, |bytes| ShardManifest::decode(bytes, "m"));
+    }
+
+    #[test]
+    fn a_release_counts_for_its_own_claim_and_for_no_later_one() {
+        assert!(released().is_released());
+        // A writer that does not know the entry claims the shard and keeps it.
+        let later = ShardManifest { writer_epoch: WriterEpoch(4), ..released() };
+        assert!(!later.is_released());
+        assert!(!manifest().is_released());
+    }
+
+    #[test]
+    fn a_release_that_is_no_epoch_is_damage() {
+        let values = [(RELEASED.to_owned(), vec![3, 0])].into();
+        let odd = ShardManifest { shard_field_values: values, ..manifest() };
+        let error = ShardManifest::decode(&odd.encode(), "m").unwrap_err().to_string();
+        assert!(error.contains("undecodable epoch of a released claim"), "{error}");
     }
 
     #[test]

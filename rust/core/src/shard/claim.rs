@@ -146,7 +146,8 @@ impl ShardWriter {
     }
 
     /// As [`Self::open`], for a write of one put. A recent claim of another process is left alone
-    /// until its rows are in the log, under the rules of `turn`.
+    /// until its rows are in the log, under the rules of `turn`. The claim is released from its
+    /// start: a later claim waits for the put, or the call claims again.
     ///
     /// # Errors
     /// As [`Self::open`]; retry where the turn does not come within the time of `turn`.
@@ -180,7 +181,14 @@ impl ShardWriter {
         let empty = Replay::new(shard_id, schema.clone()).with_index(config.key_index);
         let mut recovery = Recovery::read(&store, &manifests, &empty).await?;
 
-        let record = |claimed: &mut ShardManifest| identity.record_in(claimed);
+        let record = |claimed: &mut ShardManifest| {
+            identity.record_in(claimed)?;
+            if let Some(turn) = turn {
+                turn.check_released(claimed)?;
+            }
+            claimed.released = turn.map(|_| claimed.writer_epoch);
+            Ok(())
+        };
         let manifest = match turn {
             Some(turn) => turn.claim(&store, &manifests, &mut recovery, record).await?,
             None => manifests.claim_with(record).await?,

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `batch` (what a write is), `placement` (the put path), `state`, `admission`,
 //! `append`, `flush`, `follow`, `transactions`, `writer`, `recover`, `claim`, `turn`, `ingest`,
-//! `observer`, `repair`.
+//! `log_size`, `observer`, `repair`.
 //!
 //! Locks of a job, in the order in which a thread may take them. `placing` and the locks below it
 //! are never held over an `await`:
@@ -29,6 +29,7 @@ mod claim;
 mod flush;
 mod follow;
 mod ingest;
+mod log_size;
 mod observer;
 mod placement;
 mod recover;
@@ -45,6 +46,7 @@ use async_trait::async_trait;
 pub use batch::{Acknowledged, Deletes, WriteBatch, WriteOptions};
 pub use claim::ShardIdentity;
 pub use ingest::{IngestedSsTable, unlisted_rows};
+pub use log_size::{LogSize, log_rows, log_size};
 pub use observer::JobWatch;
 pub use recover::{Look, Replay, Replayed};
 pub use repair::{

@@ -46,6 +46,8 @@ pub struct ClaimTurn {
     pub until: Instant,
     /// How long that is from the beginning of the call, for the error.
     pub limit: Duration,
+    /// Whether a claim is left alone for good unless it is released: a job may hold it.
+    pub only_released: bool,
 }
 
 /// The claim that is waited for.
@@ -107,6 +109,22 @@ impl ClaimTurn {
             recovery.follow(manifests).await?;
             claims += u64::from(recovery.manifest().writer_epoch != epoch);
         }
+    }
+
+    /// Refuses to supersede a claim that a running job may hold, where this turn has to leave it
+    /// alone. `claimed` has the epoch of our claim, and the entry of the claim below it.
+    ///
+    /// # Errors
+    /// An input error that names the shard.
+    pub(super) fn check_released(&self, claimed: &ShardManifest) -> Result<()> {
+        let below = claimed.writer_epoch.get().checked_sub(1).map(WriterEpoch);
+        if !self.only_released || (below.is_some() && claimed.released == below) {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the claim of shard {} is not released: a job may run there, and flushes its own log",
+            claimed.shard_id
+        )))
     }
 
     /// Whether a claim of ours would stop no write of the newest claim.

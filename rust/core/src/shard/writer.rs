@@ -20,7 +20,7 @@ use super::follow::SchemaFollower;
 use super::state::{ShardSnapshot, ShardState};
 use super::stats::{JobStats, PutCounters};
 use super::turn::PlannedEntry;
-use crate::format::RowSchema;
+use crate::format::{RowSchema, ShardManifest};
 use crate::types::{Error, ErrorKind, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 
 /// The single writer of a shard. Share it behind an [`Arc`]. After a drop the queued rows are still
@@ -136,6 +136,29 @@ impl ShardWriter {
         }
         shared.wait_tasks_ended().await;
         end.clone().map_or(Ok(()), |end| end.told(flush))
+    }
+
+    /// Whether a release of the claim is worth a manifest version: the log has rows, and the claim
+    /// is not released already.
+    #[must_use]
+    pub fn is_release_due(&self) -> bool {
+        let state = self.shared.state();
+        !state.manifest.is_released() && state.memtables().any(|live| live.memtable.rows() > 0)
+    }
+
+    /// Records in the shard manifest that the claim of this job, which is closed, is released: its
+    /// rows in the log can be flushed by another writer without stopping a job.
+    ///
+    /// # Errors
+    /// Fenced where a later claim took the shard; a storage error.
+    pub async fn release(&self) -> Result<()> {
+        let shared = &self.shared;
+        let epoch = shared.epoch;
+        let record = move |manifest: &mut ShardManifest| manifest.released = Some(epoch);
+        let manifest = shared.flusher.manifests.update(epoch, record).await?;
+        let _placing = shared.placing.lock();
+        shared.publish(shared.state().with_manifest(manifest));
+        Ok(())
     }
 
     /// The readable rows in memory and the manifest below them, as one snapshot.

@@ -34,7 +34,9 @@ use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
 pub use commit::{commit_exactly, committing};
-pub use policy::{CompactionMode, CompactionSettings, Decision, SsTableFacts, Treatment, decide};
+pub use policy::{
+    CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,
+};
 pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 pub use table_indexes::update_indexes;
 
@@ -71,6 +73,9 @@ pub struct CompactionResult {
     /// Version of the base table that contains the result; the present version where nothing was to
     /// do.
     pub base_version: u64,
+    /// Rows that stay in logs, which no compaction moves. `None` where the settings do not ask for
+    /// them, or where a log could not be read.
+    pub rows_in_logs: Option<u64>,
     /// Each SSTable, its way and the reason.
     pub sstables: Vec<CompactedSsTable>,
 }

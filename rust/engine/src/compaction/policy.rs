@@ -17,6 +17,18 @@ pub enum CompactionMode {
     Rewrite,
 }
 
+/// What a compaction does about rows that are in logs alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogHandling {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// Count them afterwards. This reads every log entry that no flush has covered.
+    Count,
+    /// Flush every log first, as `Table::flush` does, and count what came since. A dry run counts.
+    Flush,
+}
+
 /// Settings of one compaction.
 ///
 /// ```
@@ -44,6 +56,8 @@ pub struct CompactionSettings {
     pub bytes_per_second: u64,
     /// Whether the table's own indexes are updated with the new rows afterwards.
     pub update_indexes: bool,
+    /// What a compaction does about the logs, whose rows it does not move.
+    pub logs: LogHandling,
 }
 
 impl Default for CompactionSettings {
@@ -56,6 +70,7 @@ impl Default for CompactionSettings {
             max_dead_share: 0.5,
             bytes_per_second: 0,
             update_indexes: false,
+            logs: LogHandling::Ignore,
         }
     }
 }
@@ -71,6 +86,12 @@ impl CompactionSettings {
     #[must_use]
     pub const fn with_dry_run(self, dry_run: bool) -> Self {
         Self { dry_run, ..self }
+    }
+
+    /// Sets [`Self::logs`].
+    #[must_use]
+    pub const fn with_logs(self, logs: LogHandling) -> Self {
+        Self { logs, ..self }
     }
 
     /// Sets [`Self::small_rows`].

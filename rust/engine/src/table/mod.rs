@@ -8,7 +8,7 @@
 //! - `catalog`: what the table is. Create, enable, shards, columns, history.
 //! - `read`: snapshots, scans and lookups.
 //! - `write`: jobs, upserts, deletes and bulk writes.
-//! - `maintain`: compaction, collection, indexes, deletion vectors and repair.
+//! - `maintain`: flushes of logs, compaction, collection, indexes, deletion vectors and repair.
 //!
 //! A wing names only wings above it in this list, with one exception: `write` and `maintain` need
 //! each other, and their headers say why.
@@ -27,9 +27,12 @@ use lancemem_core::format::Sharding;
 use lancemem_core::types::{Result, WriterConfig};
 
 pub use catalog::{
-    Catalog, CreateOptions, Location, MaintenanceConfig, Shard, TableStats, TableVersion,
+    Catalog, CreateOptions, Location, MaintenanceConfig, Shard, ShardLog, TableStats, TableVersion,
 };
-pub use maintain::{DeletionVectorResult, MaintenanceStats, RelistReport, SsTableReport};
+pub use maintain::{
+    DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, RelistReport, SkippedLog,
+    SsTableReport,
+};
 pub use read::{LiveJob, Scan, ScanOptions};
 pub use write::{BulkWriter, CommitResult, Job, StagedSsTable, WriteResult};
 

@@ -10,6 +10,7 @@
 
 mod compactions;
 mod fixture;
+mod flushes;
 mod lookups;
 mod model;
 mod schema_changes;

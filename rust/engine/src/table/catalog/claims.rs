@@ -71,6 +71,7 @@ impl ShardTurns {
             grace: GRACE,
             until: begun + limit,
             limit,
+            only_released: false,
         }
     }
 }

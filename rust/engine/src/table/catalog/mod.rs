@@ -8,7 +8,8 @@
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
 //! `maintenance_config`, `open`, `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`,
-//! `foreign`, `missing`, `history`, `alter_column`.
+//! `foreign`, `missing`, `logs`,
+//! `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -16,7 +17,7 @@
 //!   `commit_on_newest`, `make_durable`;
 //! - of the store: `writable_store`, and the field `store` for reads;
 //! - of the shards: `shards`, `routing`, `shard_ids`, `manifests`, `manifest_of`, `manifest_store`,
-//!   `make_own`, `ordinal_of`, `foreign_among`, `is_foreign`;
+//!   `make_own`, `ordinal_of`, `foreign_among`, `is_foreign`, `logs`;
 //! - refusals: `require_key`, `check_sharding`, `check_complete`, `refuse_missing`, `refuse_older`,
 //!   `missing_in`, and their exception `excuse`.
 
@@ -28,6 +29,7 @@ mod field_ids;
 mod foreign;
 mod history;
 mod location;
+mod logs;
 mod maintenance_config;
 mod missing;
 mod open;
@@ -54,6 +56,7 @@ pub(super) use claims::ShardTurns;
 pub use create::CreateOptions;
 pub use history::TableVersion;
 pub use location::Location;
+pub use logs::ShardLog;
 pub use maintenance_config::MaintenanceConfig;
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};

@@ -15,6 +15,7 @@ use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, Generation, Result, ShardId, WalPosition, WriterEpoch};
 
 use super::claims::ShardTurns;
+use super::logs::ShardLog;
 use super::progress::compacted_of;
 use super::{Catalog, SHARDING_FIELD};
 use crate::damage::naming_damage;
@@ -42,7 +43,7 @@ pub struct Shard {
 }
 
 /// Counters of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStats {
     /// Version of the base table.
     pub base_version: u64,
@@ -54,19 +55,27 @@ pub struct TableStats {
     pub sstables: usize,
     /// Rows in those SSTables, superseded rows and tombstones included.
     pub sstable_rows: u64,
+    /// Rows in the logs of all shards, superseded rows and tombstones included.
+    pub log_rows: u64,
+    /// Bytes of those logs in storage.
+    pub log_bytes: u64,
+    /// The log of each shard, by ordinal.
+    pub logs: Vec<ShardLog>,
 }
 
 impl Table {
-    /// Counts the rows of the base table, and the shards and SSTables above it.
+    /// Counts the rows of the base table, and the shards, SSTables and logs above it. Reads every
+    /// log entry that no flush has covered, which is what a durable read does in its process.
     ///
     /// # Errors
-    /// A storage error.
+    /// A storage error, or damage of a log.
     #[boxed]
     pub async fn stats(&self) -> Result<TableStats> {
         let shards = self.catalog.shards().await?;
         let base = self.catalog.latest_base().await?;
         let rows = async { base.count_rows(None).await.in_base("counting the base table's rows") };
         let base_rows = naming_damage(&base, rows).await?;
+        let logs = self.catalog.logs().await?;
         let sstables: Vec<&SsTable> = shards.iter().flat_map(|shard| &shard.sstables).collect();
         Ok(TableStats {
             base_version: base.version().version,
@@ -74,6 +83,9 @@ impl Table {
             shards: shards.len(),
             sstables: sstables.len(),
             sstable_rows: sstables.iter().filter_map(|sstable| sstable.physical_rows).sum(),
+            log_rows: logs.iter().map(|log| log.rows).sum(),
+            log_bytes: logs.iter().map(|log| log.bytes).sum(),
+            logs,
         })
     }
 

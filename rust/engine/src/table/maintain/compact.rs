@@ -18,8 +18,8 @@ use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::record_index::LinkedFragment;
 use crate::compaction::{
-    Compaction, CompactionResult, CompactionSettings, Rewritten, rewrite_dead_fragments,
-    update_indexes,
+    Compaction, CompactionResult, CompactionSettings, LogHandling, Rewritten,
+    rewrite_dead_fragments, update_indexes,
 };
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
@@ -96,6 +96,7 @@ impl Table {
 
     /// Moves every flushed SSTable into the base table. The steps:
     ///
+    /// 0. A flush of all logs, where `settings` ask for it. See [`Self::flush`].
     /// 1. Rows of foreign shards, one commit for each shard. Their writers are fenced where their
     ///    logs have rows.
     /// 2. The flushed SSTables of all own shards, in one commit.
@@ -109,6 +110,28 @@ impl Table {
     #[boxed]
     pub async fn compact_with(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         self.catalog.writable_store(self.catalog.defaults.fsync).await?;
+        if settings.logs == LogHandling::Flush && !settings.dry_run {
+            self.flush().await?;
+        }
+        let mut result = self.compact_sstables(settings).boxed().await?;
+        if settings.logs != LogHandling::Ignore {
+            result.rows_in_logs = self.rows_in_logs().await;
+        }
+        Ok(result)
+    }
+
+    /// The rows of all logs; `None` where a log could not be read, which undoes no commit.
+    async fn rows_in_logs(&self) -> Option<u64> {
+        match self.catalog.logs().await {
+            Ok(logs) => Some(logs.iter().map(|log| log.rows).sum()),
+            Err(error) => {
+                tracing::warn!(table = self.uri(), %error, "the rows in logs were not counted");
+                None
+            }
+        }
+    }
+
+    async fn compact_sstables(&self, settings: &CompactionSettings) -> Result<CompactionResult> {
         // A dry run claims nothing and does not report foreign shards.
         let mut moved = if settings.dry_run {
             Moved::default()

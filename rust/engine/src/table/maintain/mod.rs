@@ -1,21 +1,22 @@
 //! The maintain wing: how a table stays small and whole.
 //!
-//! Owns: compaction, garbage collection, the record index, deletion vectors, repair, and the
+//! Owns: the flush of logs, compaction, garbage collection, the record index, deletion vectors, repair, and the
 //! background task that runs them beside a job.
 //! Does not own: the rules (`crate::compaction`, `crate::garbage`, `crate::record_index`,
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
-//! Reading order: `compact`, `foreign`, `garbage`, `record_index`, `deletion_vectors`, `repair`,
+//! Reading order: `flush`, `compact`, `foreign`, `garbage`, `record_index`, `deletion_vectors`, `repair`,
 //! `relist`, `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
 //! `write` and this wing need each other: a job holds its background maintenance, and an aborted
-//! bulk write removes its files as a collection does; maintenance flushes foreign shards by a job.
+//! bulk write removes its files as a collection does; maintenance flushes logs by a job.
 
 mod background;
 mod compact;
 mod deletion_vectors;
+mod flush;
 mod foreign;
 mod garbage;
 mod record_index;
@@ -25,6 +26,7 @@ mod repair;
 pub use background::MaintenanceStats;
 pub(super) use background::{Maintenance, MaintenanceState};
 pub use deletion_vectors::DeletionVectorResult;
+pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;
 pub use relist::RelistReport;
 pub use repair::SsTableReport;

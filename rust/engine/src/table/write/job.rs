@@ -265,10 +265,28 @@ impl Job {
             maintenance.stop().await;
         }
         self.writer.close(flush).await?;
+        self.release().await;
         if let Some(maintenance) = &self.maintenance {
             maintenance.look_up().await;
         }
         Ok(())
+    }
+
+    /// Records that the claim is released, where the log still has rows. Without the record the
+    /// rows are as safe; maintenance of another process then leaves the log alone.
+    async fn release(&self) {
+        if !self.writer.is_release_due() {
+            return;
+        }
+        // A manifest in the folder of a table that is gone would belong to no table, or to another
+        // one.
+        let released = match self.base.check_there().await {
+            Ok(()) => self.writer.release().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = released {
+            tracing::debug!(shard = %self.shard_id(), %error, "the claim was not released");
+        }
     }
 
     /// Ends a job that was started for one write, whose rows are durable. A long log is flushed, a

@@ -5,15 +5,17 @@
 //! Does not own: the put path of a shard, which is the core's, the record of claims (`catalog`), or
 //! reading rows (`read`).
 //!
-//! Reading order: `turns`, `job`, `route`, `bulk`.
+//! Reading order: `turns`, `job`, `route`, `log_flush`, `bulk`.
 //!
-//! What the other wings call: [`Job::open`], [`synced_through`] and [`decision_garbage`].
+//! What the other wings call: [`Job::open`], [`flush_log`], [`synced_through`] and
+//! [`decision_garbage`].
 //!
 //! `maintain` and this wing need each other: a job holds its background maintenance, and an aborted
-//! bulk write removes its files as a collection does; maintenance flushes foreign shards by a job.
+//! bulk write removes its files as a collection does; maintenance flushes logs by a job.
 
 mod bulk;
 mod job;
+mod log_flush;
 mod route;
 mod turns;
 
@@ -21,4 +23,5 @@ pub(super) use bulk::decision_garbage;
 pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
 pub use job::Job;
 pub(super) use job::synced_through;
+pub(super) use log_flush::flush_log;
 pub use route::WriteResult;
