@@ -21,12 +21,10 @@ async fn rows_of_logs_reach_the_base_table_by_one_compaction() {
         let fixture = Fixture::with(KeyShape::Int64, 3).await;
         fixture.to_log(&ten(1), &[3]).await;
         assert_eq!(fixture.table.stats().await.unwrap().log_rows, 11);
-        let count =
-            CompactionSettings { logs: LogHandling::Count, ..CompactionSettings::default() };
+        let count = CompactionSettings::default().with_logs(LogHandling::Count);
         let counted = fixture.table.compact_with(&count).await.unwrap();
         assert_eq!((counted.generations, counted.rows_in_logs), (0, Some(11)));
-        let flush =
-            CompactionSettings { logs: LogHandling::Flush, ..CompactionSettings::default() };
+        let flush = CompactionSettings::default().with_logs(LogHandling::Flush);
         let moved = fixture.table.compact_with(&flush).await.unwrap();
         assert_eq!((moved.rows_written, moved.rows_in_logs), (9, Some(0)));
         let stats = fixture.table.stats().await.unwrap();
