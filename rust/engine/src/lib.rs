@@ -55,5 +55,5 @@ pub use snapshot::{Consistency, KeptStats, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, CommitResult, DeletionVectorResult, Job, LiveJob, Location, MaintenanceStats,
     RelistReport, Scan, ScanOptions, Shard, SsTableReport, StagedSsTable, Table, TableVersion,
-    WriteResult,
+    TableWriter, WriteResult, WriterStats,
 };

@@ -38,6 +38,7 @@ mod snapshot;
 mod stack;
 mod table;
 mod values;
+mod writer;
 
 use pyo3::prelude::*;
 
@@ -54,6 +55,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;
+    writer::register(module)?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;
     module.add_class::<snapshot::Snapshot>()?;

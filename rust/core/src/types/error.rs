@@ -98,6 +98,14 @@ pub enum Error {
         /// The shard of the job.
         shard: ShardId,
     },
+    /// A writer of a whole table stopped in a shard, or wrote the rows of some shards only.
+    #[error("{message}")]
+    Writer {
+        /// What the caller does next.
+        kind: ErrorKind,
+        /// Which shards, why, and which rows are written.
+        message: String,
+    },
     /// More flushed generations wait for compaction than the shard may leave.
     #[error(
         "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact \
@@ -157,6 +165,7 @@ impl Error {
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } | Self::Crowded { .. } => ErrorKind::Retry,
+            Self::Writer { kind, .. } => *kind,
             Self::Corrupt { .. } => ErrorKind::Corruption,
             Self::Internal(_) => ErrorKind::Internal,
         }

@@ -1,13 +1,14 @@
 //! The write wing: how rows get into a table.
 //!
-//! Owns: jobs, the calls that write without a job that the caller holds, bulk writes, and their
-//! retries.
+//! Owns: jobs, the record of those that run in this process, the writer of a whole table, the calls
+//! that write without a job that the caller holds, bulk writes, and their retries.
 //! Does not own: the put path of a shard, which is the core's, the record of claims (`catalog`), or
 //! reading rows (`read`).
 //!
-//! Reading order: `turns`, `job`, `route`, `bulk`.
+//! Reading order: `turns`, `job`, `running`, `route`, `writer`, `bulk`.
 //!
-//! What the other wings call: [`Job::open`], [`synced_through`] and [`decision_garbage`].
+//! What the other wings call: [`Job::open`], [`running_snapshot`], [`synced_through`] and
+//! [`decision_garbage`].
 //!
 //! `maintain` and this wing need each other: a job holds its background maintenance, and an aborted
 //! bulk write removes its files as a collection does; maintenance flushes foreign shards by a job.
@@ -15,10 +16,14 @@
 mod bulk;
 mod job;
 mod route;
+mod running;
 mod turns;
+mod writer;
 
 pub(super) use bulk::decision_garbage;
 pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
 pub use job::Job;
 pub(super) use job::synced_through;
 pub use route::WriteResult;
+pub(super) use running::running_snapshot;
+pub use writer::{TableWriter, WriterStats};
