@@ -13,3 +13,4 @@ mod fixture;
 mod lookups;
 mod model;
 mod schema_changes;
+mod writers;

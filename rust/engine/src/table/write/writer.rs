@@ -2,8 +2,8 @@
 //!
 //! Owns: which job takes the rows of a shard, the start and the end of the jobs that the writer
 //! starts (`slot` holds them), and the report of a call that failed in some shards (`outcome`).
-//! Does not own: the shard of a row (`route`), the jobs of this process (`running`), or the put path
-//! of a shard, which is the core's.
+//! Does not own: the shard of a row (`route`), the jobs of this process (`running`), or the put
+//! path of a shard, which is the core's.
 //!
 //! A shard without a running job in this process is claimed at its first rows. A shard with one is
 //! not: the writer shares that job, and leaves its end to the program that started it. Once a job

@@ -10,7 +10,7 @@ use lancemem_core::shard::{WriteBatch, WriteOptions};
 use lancemem_core::types::{Error, Result, ShardId};
 use parking_lot::RwLock;
 
-use crate::table::write::job::Job;
+use super::Job;
 
 /// The job of a shard, once there is one.
 #[derive(Debug)]
