@@ -378,6 +378,11 @@ impl Job {
         *self.ended.borrow()
     }
 
+    /// Whether the job was closed and is not being closed any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.has_ended() && self.closing.try_lock().is_ok()
+    }
+
     /// Waits for a close that has begun.
     pub(super) async fn wait_closed(&self) {
         drop(self.closing.lock().await);

@@ -19,7 +19,7 @@ use lancemem_core::shard::{
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns, WriterConfig};
 
 use super::job::Job;
-use super::running::{is_end_of_job, running_job};
+use super::running::{is_end_of_job, may_claim, running_job};
 use super::turns::Attempts;
 use crate::errors::Context;
 use crate::table::Table;
@@ -221,7 +221,7 @@ async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> R
         }
         let turn = turns.queue.lock().await;
         // A job may have started while this call waited for its turn.
-        if running_job(catalog, shard_id).await.is_none() {
+        if may_claim(catalog, shard_id) {
             break turn;
         }
     };

@@ -45,13 +45,25 @@ pub(in crate::table) async fn running_job(
     catalog: &Catalog,
     shard_id: ShardId,
 ) -> Option<Arc<Job>> {
-    let address = (catalog.location.home(), catalog.table_id, shard_id);
-    let job = JOBS.get().lock().get(&address).and_then(Weak::upgrade)?;
+    let job = newest_job(catalog, shard_id)?;
     if job.has_ended() {
         job.wait_closed().await;
         return None;
     }
     job.writer.failure().is_none().then_some(job)
+}
+
+/// Whether a call that has the turn of this process at a shard may claim it: no job of this process
+/// runs there or is being closed. Waits for nothing, because a close may wait for other turns.
+pub(super) fn may_claim(catalog: &Catalog, shard_id: ShardId) -> bool {
+    newest_job(catalog, shard_id)
+        .is_none_or(|job| job.writer.failure().is_some() || job.is_closed())
+}
+
+/// The newest job that this process started on a shard, if it is still held.
+fn newest_job(catalog: &Catalog, shard_id: ShardId) -> Option<Arc<Job>> {
+    let address = (catalog.location.home(), catalog.table_id, shard_id);
+    JOBS.get().lock().get(&address).and_then(Weak::upgrade)
 }
 
 /// The rows in the memory of the job of this process that runs on a shard, for a live read; `None`

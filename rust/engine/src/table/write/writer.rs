@@ -27,7 +27,7 @@ use lancemem_core::types::{Error, ErrorKind, Result, WriterConfig};
 
 use super::job::Job;
 use super::route::{ordinals_of, positions_by_ordinal, put_rows};
-use super::running::running_job;
+use super::running::{may_claim, running_job};
 use crate::lookup::FoundRows;
 use crate::snapshot::Consistency;
 use crate::table::Table;
@@ -356,10 +356,16 @@ impl TableWriter {
         // A close that waits for this start would leave a later start's job running.
         self.check_open()?;
         let turns = ShardTurns::of(self.table.catalog.location.home(), slot.shard_id);
-        let _turn = turns.queue.lock().await;
-        if let Some(job) = self.share(slot).await? {
-            return Ok(job);
-        }
+        let _turn = loop {
+            if let Some(job) = self.share(slot).await? {
+                return Ok(job);
+            }
+            let turn = turns.queue.lock().await;
+            // A job may have started while this call waited for its turn.
+            if may_claim(&self.table.catalog, slot.shard_id) {
+                break turn;
+            }
+        };
         let job = self.table.start_in_turn(slot.shard_id, self.settings().clone()).await?;
         slot.hold(job.clone(), true);
         Ok(job)
