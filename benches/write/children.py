@@ -79,23 +79,48 @@ def durable_beside_hand(folder: Path, puts: int, batch: int, entry: str) -> dict
     batches = batches_of("int64", "random", puts * batch, batch)
     ours: list[Callable[[], object]] = [partial(peer.put, rows) for rows in batches]
     hand = _by_hand(folder, puts, Path(entry).read_bytes())
-    counter = Counter()
-    took: tuple[list[float], list[float]] = ([], [])
-    fsyncs = [0, 0]
-    for start in range(0, puts, BLOCK):
-        turns = ((0, ours), (1, hand)) if start // BLOCK % 2 == 0 else ((1, hand), (0, ours))
-        for side, work in turns:
-            before = counter.read()
-            found = [_milliseconds(call) for call in work[start : start + BLOCK]]
-            fsyncs[side] += counter.read() - before
-            # The first block warms up.
-            took[side].extend(found if start else [])
+    found = _in_turn({"ours": ours, "hand": hand})
     peer.close()
+    return found
+
+
+def writer_beside_job(folder: Path, puts: int, *, fsync: bool) -> dict[str, float]:
+    """Put one row durably through a writer, in turn with puts of a job on another table."""
+    from benches.write.peers.lancemem_job import LancememPeer, open_writer  # noqa: PLC0415 - as above
+
+    peer = LancememPeer(folder, "int64", durable=True, fsync=fsync)
+    writer = open_writer(folder, 1, durable=True, fsync=fsync)
+    rows = batches_of("int64", "random", puts, 1)
+    found = _in_turn(
+        {
+            "writer": [partial(writer.put, row) for row in rows],
+            "job": [partial(peer.put, row) for row in rows],
+        }
+    )
+    writer.close()
+    peer.close()
+    return found
+
+
+def _in_turn(sides: dict[str, list[Callable[[], object]]]) -> dict[str, float]:
+    """Time two lists of as many calls, ten by ten: both see the same load of the disk."""
+    counter = Counter()
+    calls = min(map(len, sides.values()))
+    took: dict[str, list[float]] = {name: [] for name in sides}
+    fsyncs = dict.fromkeys(sides, 0)
+    for start in range(0, calls, BLOCK):
+        names = list(sides) if start // BLOCK % 2 == 0 else list(reversed(sides))
+        for name in names:
+            before = counter.read()
+            found = [_milliseconds(call) for call in sides[name][start : start + BLOCK]]
+            fsyncs[name] += counter.read() - before
+            # The first block warms up.
+            took[name].extend(found if start else [])
     result: dict[str, float] = {}
-    for name, times, calls in zip(("ours", "hand"), took, fsyncs, strict=True):
+    for name, times in took.items():
         times.sort()
         result |= {f"{name} p50": _percentile(times, 0.5), f"{name} p99": _percentile(times, 0.99)}
-        result[f"{name} fsyncs"] = calls / puts if counter.counts else float("nan")
+        result[f"{name} fsyncs"] = fsyncs[name] / calls if counter.counts else float("nan")
     return result
 
 
@@ -129,6 +154,29 @@ def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[st
 
     peer = LancememPeer(folder, "int64", durable=True, fsync=True)
     batches = batches_of("int64", "random", 64 * batch, batch)
+    found = _from_threads(peer.put, batches, threads, seconds)
+    peer.close()
+    return found
+
+
+def writer_threads(folder: Path, threads: int, shards: int, seconds: float) -> dict[str, float]:
+    """Put one row at a time durably from several threads through one writer for some seconds."""
+    from benches.write.peers.lancemem_job import open_writer  # noqa: PLC0415 - as above
+
+    writer = open_writer(folder, shards, durable=True, fsync=True)
+    rows = batches_of("int64", "random", 256, 1)
+    for row in rows[:64]:
+        # So that every shard has its job.
+        writer.put(row)
+    found = _from_threads(writer.put, rows, threads, seconds)
+    writer.close()
+    return found
+
+
+def _from_threads(
+    put: Callable[[Any], object], batches: list[Any], threads: int, seconds: float
+) -> dict[str, float]:
+    """Put from several threads for some seconds."""
     done = [0] * threads
     ready = threading.Barrier(threads + 1)
     stop = threading.Event()
@@ -136,7 +184,7 @@ def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[st
     def produce(number: int) -> None:
         ready.wait()
         while not stop.is_set():
-            peer.put(batches[(number + done[number]) % len(batches)])
+            put(batches[(number + done[number]) % len(batches)])
             done[number] += 1
 
     workers = [threading.Thread(target=produce, args=(number,)) for number in range(threads)]
@@ -152,8 +200,8 @@ def producers(folder: Path, threads: int, batch: int, seconds: float) -> dict[st
         worker.join()
     took = time.perf_counter() - begun
     fsyncs = counter.read() - before if before >= 0 else float("nan")
-    peer.close()
-    return {"rows/s": sum(done) * batch / took, "fsyncs": fsyncs / sum(done)}
+    rows = sum(done) * batches[0].num_rows
+    return {"rows/s": rows / took, "fsyncs": fsyncs / sum(done)}
 
 
 def leave_lancemem(
@@ -221,6 +269,8 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "durable-pylance": durable_pylance,
     "durable-beside-hand": durable_beside_hand,
     "producers": producers,
+    "writer-beside-job": writer_beside_job,
+    "writer-threads": writer_threads,
     "leave-lancemem": leave_lancemem,
     "leave-pylance": leave_pylance,
     "reopen-lancemem": reopen_lancemem,

@@ -483,9 +483,10 @@ class Table:
     ) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all rows are durable.
 
-        The call takes over each shard for its length, in turn with other such calls of any process.
-        **A job that runs on it elsewhere is stopped.** A call that loses a shard to another writer
-        claims it again. A program that writes often uses `start_job`.
+        Where a job or a writer of this process has the shard, the rows go through it. Otherwise the
+        call takes over the shard for its length, in turn with other such calls of any process. **A
+        job that runs on it in another process is stopped.** A call that loses a shard to another
+        writer claims it again. A program that writes often uses `writer`.
 
         Values are cast to the column's type where the cast loses nothing. Doubles have rules of
         their own (docs/write-path.md):
@@ -512,6 +513,8 @@ class Table:
             RetryableError: Other writers held a shard for a minute. Nothing of the call is in that
                 shard; other shards may have their rows.
             JobStoppedError: It is not known whether the rows of a shard are written.
+            WriterFencedError: Another process took a shard from the job that wrote the rows. It is
+                not known whether the rows of this shard are written.
 
         Example:
             table.upsert(pa.table({"id": [3, 7], "name": ["Ada", "Grace"]}))
@@ -521,7 +524,7 @@ class Table:
     def delete(self, keys: _Keys, *, txn: _Txn | None = None) -> WriteResult:
         """Delete the rows with these keys, whether they exist or not. Returns when all are durable.
 
-        The call takes over each shard as `upsert` does.
+        The call writes to each shard as `upsert` does.
 
         Args:
             keys: As in `get`.
@@ -645,19 +648,45 @@ class Table:
                 no sharding.
         """
 
+    def writer(
+        self, config: WriterConfig | None = None, *, maintenance: bool | None = None
+    ) -> TableWriter:
+        """Open a writer, which takes rows of all shards.
+
+        Claims no shard yet: the first rows of a shard start its job. Where a job of this process
+        runs on a shard, the writer shares it, and does not close it.
+
+        Args:
+            config: Settings of the jobs that the writer starts. Default: the table's.
+            maintenance: As in `start_job`, for each of these jobs.
+
+        Returns:
+            The writer, which is a context manager.
+
+        Raises:
+            InvalidInputError: A setting cannot be used, or the table has no sharding. Also where a
+                job of this process runs with other settings than `config`.
+
+        Example:
+            with table.writer() as writer:
+                writer.put(rows)
+                writer.delete([3, 7])
+        """
+
     def start_job(
         self,
         *,
-        shard: int | str,
+        shard: int | str | None = None,
         config: WriterConfig | None = None,
         maintenance: MaintenanceConfig | bool | None = None,
     ) -> Job:
         """Claim a shard and start its job.
 
-        A job that ran before is fenced. Rows that were durable are in memory again.
+        A job that ran before is fenced. Rows that were durable are in memory again. Calls such as
+        `upsert` of this process go through the job from now on; one that is under way ends first.
 
         Args:
-            shard: The shard, by ordinal or id.
+            shard: The shard, by ordinal or id. Default: the table's only shard.
             config: Settings of this job. Default: the table's.
             maintenance: Whether a task beside the job compacts the table and collects its garbage.
                 True starts it with the table's settings, False starts none, and a
@@ -667,11 +696,12 @@ class Table:
             The job, which is a context manager.
 
         Raises:
-            InvalidInputError: There is no such shard, or a setting cannot be used.
+            InvalidInputError: There is no such shard, or a setting cannot be used. Also where the
+                table has several shards and none is given.
             CorruptionError: An entry of the shard's log is damaged (docs/repair.md).
 
         Example:
-            with table.start_job(shard=0) as job:
+            with table.start_job() as job:
                 job.put(rows)
                 job.flush()
         """
@@ -698,11 +728,11 @@ class Table:
             offset: Number of rows that are skipped first. Rows have no order, so it cannot page.
             consistency: "flushed" reads the base table and flushed SSTables. "durable" also reads
                 the WAL, so every acknowledged durable write of any process. "live" also reads the
-                MemTables of `jobs`.
-            jobs: The running jobs of a "live" read, of this process or, as `connect_job` returns
-                them, of another. The other levels take none. The read raises `JobStoppedError`
-                where a job is closed, and `WriterFencedError` where another job took the shard of a
-                job of this process.
+                MemTables of the jobs and writers of this process, and those of `jobs`.
+            jobs: More running jobs of a "live" read: of other processes, as `connect_job` returns
+                them. The other levels take none. The read raises `JobStoppedError` where a job of
+                `jobs` is closed, and `WriterFencedError` where another job took its shard. A job of
+                this process that is not among `jobs` is left out once it does not run any more.
 
         Returns:
             A read that has not begun.
@@ -1337,6 +1367,227 @@ class Job:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> bool: ...
+
+@final
+class TableWriter:
+    """The writer of all shards of a table; a context manager, which closes it.
+
+    It routes each row to its shard, and holds a job for each shard that got rows. Several threads
+    may use it. A writer that lost a shard to another writer takes no more rows of that shard: its
+    calls raise `WriterFencedError`, and a new writer can claim the shard again.
+    """
+
+    def put(
+        self,
+        data: _Data,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+    ) -> Acknowledged:
+        """Add or replace rows, routed to their shards.
+
+        The rows of one shard are written all at once, or none of them. All shards write at the same
+        time. All rows are checked first, so an input error leaves nothing written.
+
+        Args:
+            data: The rows, at most 4 GiB. Columns may come in any order.
+            durable: Replaces this setting of the jobs for this put. Default: the jobs'.
+            sync_index: Replaces this setting of the jobs for this put. Default: the jobs'.
+            txn: A transaction id. Each shard takes its rows only where it has not recorded the id;
+                see `Table.upsert`.
+            round_floats: As in `Table.upsert`.
+
+        Returns:
+            Which promises hold in every shard. `num_rows` counts the rows that were written now,
+            and `already_written` is true where no shard wrote any.
+
+        Raises:
+            InvalidInputError: The rows cannot be stored, with column and row in the message.
+            StaleTxnError: A shard has recorded a newer version of the application.
+            RetryableError: No compaction made room within `max_compaction_wait`.
+            WriterFencedError: Another writer took a shard.
+            JobStoppedError: The writer is closed, or a job of it cannot go on.
+            LancememError: Where some shards have written their rows, the message names these shards
+                and the others.
+
+        Example:
+            writer.put(pa.table({"id": [3, 7], "name": ["Ada", "Grace"]}))
+            writer.put(rows, durable=False)
+        """
+
+    def delete(
+        self,
+        keys: _Keys,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        txn: _Txn | None = None,
+    ) -> Acknowledged:
+        """Delete keys, whether they exist or not.
+
+        Args:
+            keys: As in `Table.get`.
+            durable: As in `put`.
+            sync_index: As in `put`.
+            txn: As in `put`.
+
+        Returns:
+            Which promises hold, as for `put`.
+
+        Raises:
+            LancememError: As in `put`.
+        """
+
+    def apply(
+        self,
+        data: _Data,
+        deletes: _Array,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+    ) -> Acknowledged:
+        """Delete the keys of some rows and put the other rows, in their order in each shard.
+
+        Args:
+            data: The rows, as in `Table.apply`.
+            deletes: As in `Table.apply`.
+            durable: As in `put`.
+            sync_index: As in `put`.
+            txn: As in `put`.
+            round_floats: As in `Table.upsert`.
+
+        Returns:
+            Which promises hold, as for `put`.
+
+        Raises:
+            LancememError: As in `put`.
+        """
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> Scan:
+        """Prepare a "live" read, which shows every row that the writer has acknowledged.
+
+        The read raises `WriterFencedError` where another writer took a shard of this writer.
+
+        Args:
+            columns: As in `Table.scan`.
+            filter: As in `Table.scan`.
+            limit: As in `Table.scan`.
+            offset: As in `Table.scan`.
+
+        Returns:
+            A read that has not begun.
+
+        Raises:
+            InvalidInputError: The expression cannot be translated.
+            JobStoppedError: The writer is closed.
+        """
+
+    def get(
+        self,
+        keys: _Keys,
+        columns: Sequence[str] | None = None,
+        *,
+        missing: _Missing = "drop",
+    ) -> pa.Table:
+        """Return the newest rows of `keys`, in the order of the keys, as a "live" read.
+
+        Args:
+            keys: As in `Table.get`.
+            columns: As in `Table.get`.
+            missing: As in `Table.get`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InvalidInputError: As in `Table.get`.
+            WriterFencedError: Another writer took a shard.
+            JobStoppedError: The writer is closed.
+        """
+
+    def flush(self) -> None:
+        """Write the rows in memory to SSTables, one for each shard that has rows.
+
+        Returns when the shard manifests list them.
+
+        Raises:
+            LancememError: The flush of a shard failed. Durable rows stay in the WAL, and the other
+                shards are flushed.
+        """
+
+    def close(self, *, flush: bool = False) -> None:
+        """End the writer when every put is durable, and the jobs that it started.
+
+        A job that the writer shares goes on. A later call that asks for the same raises the same
+        error again.
+
+        Args:
+            flush: True flushes the rows first. False leaves them in the WAL. Default: False.
+
+        Raises:
+            LancememError: As `Job.close`, of the first shard that failed. The others are closed.
+        """
+
+    def stats(self) -> WriterStats:
+        """Return the counters of the writer's jobs."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool: ...
+
+@final
+class WriterStats:
+    """The counters of a writer's jobs at one moment, added up and of each job.
+
+    A job that the writer shares counts the rows of its other callers too.
+
+    Attributes:
+        num_puts: Puts and deletes accepted. A call whose rows go to several shards is one for each.
+        num_rows: Rows accepted, tombstones included.
+        num_wal_entries: WAL entries appended.
+        wal_bytes: Bytes of the rows in those entries.
+        num_flushes: MemTables flushed.
+        memtable_bytes: Bytes in active and frozen MemTables.
+        num_uncompacted_generations: Flushed generations that wait for compaction.
+        num_waiting_puts: Puts that wait for memory or for a compaction.
+        jobs: The counters of each job, by the ordinal of its shard.
+    """
+
+    @property
+    def num_puts(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def num_wal_entries(self) -> int: ...
+    @property
+    def wal_bytes(self) -> int: ...
+    @property
+    def num_flushes(self) -> int: ...
+    @property
+    def memtable_bytes(self) -> int: ...
+    @property
+    def num_uncompacted_generations(self) -> int: ...
+    @property
+    def num_waiting_puts(self) -> int: ...
+    @property
+    def jobs(self) -> list[JobStats]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class Snapshot:

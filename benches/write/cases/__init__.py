@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from benches.write.cases import durable, flush, key_value, put, replay
+from benches.write.cases import durable, flush, key_value, put, replay, writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,8 @@ CASES: dict[str, Case] = {
     "durable": durable.run,
     "producers": durable.run_producers,
     "unsynced": durable.run_unsynced,
+    "writer": writer.run,
+    "writer-threads": writer.run_threads,
     "replay": replay.run,
     "flush": flush.run,
 }
@@ -33,6 +35,8 @@ TITLES = {
     "durable": "durable put with fsync, one producer, against the same calls by hand",
     "producers": "durable put with fsync, 16 producers against one",
     "unsynced": "durable put without fsync, against pylance",
+    "writer": "durable put of one row through a table's writer, against a put of a job",
+    "writer-threads": "durable puts of four threads through one writer, against one thread",
     "replay": "replay of a WAL that a dead process left, against pylance",
     "flush": "flush of a MemTable, against pylance and lance",
 }

@@ -1,4 +1,4 @@
-"""lancemem: a job on the one shard of a fresh table.
+"""lancemem: a job on the one shard of a fresh table, or a writer of all its shards.
 
 Owns: how lancemem is opened for every bench. Does not own: the timed part.
 """
@@ -27,3 +27,14 @@ class LancememPeer:
     def close(self) -> None:
         """Flush and end, as the close of pylance does."""
         self.job.close(flush=True)
+
+
+def open_writer(folder: Path, shards: int, **settings: Any) -> lancemem.TableWriter:  # noqa: ANN401
+    """Open a writer on a fresh table with an int64 key and so many shards."""
+    table = lancemem.create_table(
+        str(folder / "writer.lance"),
+        schema_of("int64"),
+        primary_key=key_names("int64"),
+        sharding=lancemem.bucket("id", shards) if shards > 1 else None,
+    )
+    return table.writer(lancemem.WriterConfig(**settings))

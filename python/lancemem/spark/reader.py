@@ -105,7 +105,9 @@ def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
     """
     if most == 1:
         return [Split(uri, None, (0, 1))]
-    snapshot = lancemem.open_table(uri).snapshot(consistency=consistency)
+    # Tasks hold no job's MemTables, and a snapshot with rows of this process's jobs has no token.
+    level: Consistency = "durable" if consistency == "live" else consistency
+    snapshot = lancemem.open_table(uri).snapshot(consistency=level)
     if snapshot.token is None:
         raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no token")
     parts = max(1, min(most, snapshot.num_base_fragments))

@@ -62,10 +62,10 @@ impl Job {
 }
 
 /// The arguments of a write that are not its rows.
-struct Promise {
-    durable: Option<bool>,
-    sync_index: Option<bool>,
-    txn: Option<(String, i64)>,
+pub struct Promise {
+    pub durable: Option<bool>,
+    pub sync_index: Option<bool>,
+    pub txn: Option<(String, i64)>,
 }
 
 #[pymethods]

@@ -37,6 +37,7 @@ mod serve;
 mod snapshot;
 mod table;
 mod values;
+mod writer;
 
 use pyo3::prelude::*;
 
@@ -53,6 +54,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;
+    writer::register(module)?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::BatchIterator>()?;
     module.add_class::<snapshot::Snapshot>()?;

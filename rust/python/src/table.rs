@@ -39,6 +39,7 @@ use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, FlushResult, RecordIndexReport,
     Shard, Sharding, TableStats, TableVersion, WriteResult,
 };
+use crate::writer::TableWriter;
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, module = "lancemem")]
@@ -289,12 +290,23 @@ impl Table {
         Ok(ArrowArray::new(Arc::new(Int32Array::from(ordinals))))
     }
 
+    #[doc = docstring!("Table.writer")]
+    #[pyo3(signature = (config=None, *, maintenance=None))]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        config: Option<&WriterConfig>,
+        maintenance: Option<Maintenance>,
+    ) -> PyResult<TableWriter> {
+        TableWriter::open(py, self.inner()?, config, maintenance)
+    }
+
     #[doc = docstring!("Table.start_job")]
-    #[pyo3(signature = (*, shard, config=None, maintenance=None))]
+    #[pyo3(signature = (*, shard=None, config=None, maintenance=None))]
     fn start_job(
         &self,
         py: Python<'_>,
-        shard: ShardName,
+        shard: Option<ShardName>,
         config: Option<&WriterConfig>,
         maintenance: Option<Maintenance>,
     ) -> PyResult<Job> {
@@ -302,9 +314,10 @@ impl Table {
         let config = WriterConfig::over(config, table.writer_defaults().clone())?;
         let maintenance = Maintenance::over(maintenance, table.maintenance_defaults().clone())?;
         let shard_id = match shard {
-            ShardName::Id(id) => ShardId::parse_str(&id)
+            Some(ShardName::Id(id)) => ShardId::parse_str(&id)
                 .map_err(|_| InvalidInputError::new_err(format!("'{id}' is not a shard id")))?,
-            ShardName::Ordinal(ordinal) => self.run(py, table.shard_of(ordinal))?,
+            Some(ShardName::Ordinal(ordinal)) => self.run(py, table.shard_of(ordinal))?,
+            None => self.run(py, table.only_shard())?,
         };
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
         let job =

@@ -183,6 +183,18 @@ impl ShardWriter {
         self.shared.stop_where_fenced(owned)
     }
 
+    /// What fenced or stopped the job, if it has noticed that. A job that was closed has no failure.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.log.queue.check().err()
+    }
+
+    /// The settings of the job.
+    #[must_use]
+    pub fn config(&self) -> &WriterConfig {
+        &self.shared.config
+    }
+
     /// The columns and key that puts are accepted under now.
     #[must_use]
     pub fn schema(&self) -> Arc<RowSchema> {

@@ -162,6 +162,16 @@ pub enum Error {
         /// The shard of the job.
         shard: ShardId,
     },
+    /// A writer of a whole table stopped in a shard, or wrote the rows of some shards only.
+    #[error("{message}")]
+    Writer {
+        /// What the caller does next.
+        kind: ErrorKind,
+        /// Which shards, why, and which rows are written.
+        message: String,
+        /// The error of a shard that it was made of.
+        source: Option<ErrorSource>,
+    },
     /// More flushed generations wait for compaction than the shard may leave.
     #[error(
         "shard {shard} has {generations} uncompacted generations, its limit is {limit}; compact \
@@ -230,6 +240,7 @@ impl Error {
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } | Self::Crowded { .. } => ErrorKind::Retry,
+            Self::Writer { kind, .. } => *kind,
             Self::Corrupt { .. } => ErrorKind::Corruption,
             Self::Internal { .. } => ErrorKind::Internal,
         }
@@ -253,6 +264,11 @@ impl Error {
     /// The error of a job of `shard` that stopped for `reason`.
     pub fn poisoned(shard: ShardId, reason: impl Into<String>) -> Self {
         Self::Poisoned { shard, reason: reason.into(), source: None }
+    }
+
+    /// The error of a writer of a whole table, after which the caller does what `kind` says.
+    pub fn writer(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self::Writer { kind, message: message.into(), source: None }
     }
 
     /// A storage failure of `action`, with the storage's message.
@@ -289,6 +305,7 @@ impl Error {
             | Self::NoTable { source, .. }
             | Self::TableExists { source, .. }
             | Self::Poisoned { source, .. }
+            | Self::Writer { source, .. }
             | Self::Storage { source, .. }
             | Self::Corrupt { source, .. }
             | Self::Internal { source, .. } => *source = Some(error.into()),

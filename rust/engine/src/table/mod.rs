@@ -1,13 +1,13 @@
 //! `Table`: the entry point of the engine.
 //!
 //! Owns: a table handle, which is its catalog, its reader and the turn of its maintenance.
-//! Does not own: running jobs; a caller holds those and passes them to a scan.
+//! Does not own: running jobs; a caller holds those, and `write` records them for the process.
 //!
 //! The public methods stand in the wing whose work they do:
 //!
 //! - `catalog`: what the table is. Create, enable, shards, columns, history.
 //! - `read`: snapshots, scans and lookups.
-//! - `write`: jobs, upserts, deletes and bulk writes.
+//! - `write`: jobs, writers of all shards, upserts, deletes and bulk writes.
 //! - `maintain`: flushes of logs, compaction, collection, indexes, deletion vectors and repair.
 //!
 //! A wing names only wings above it in this list, with one exception: `write` and `maintain` need
@@ -34,7 +34,9 @@ pub use maintain::{
     SsTableReport,
 };
 pub use read::{LiveJob, Scan, ScanOptions};
-pub use write::{BulkWriter, CommitResult, Job, StagedSsTable, WriteResult};
+pub use write::{
+    BulkWriter, CommitResult, Job, StagedSsTable, TableWriter, WriteResult, WriterStats,
+};
 
 use maintain::MaintenanceState;
 use read::Reader;
@@ -79,7 +81,7 @@ impl Table {
     /// The handle of a table that was created or opened.
     fn over(catalog: Catalog) -> Arc<Self> {
         let catalog = Arc::new(catalog);
-        let reader = Reader::new(catalog.clone());
+        let reader = Reader::new(catalog.clone(), write::running_snapshot);
         Arc::new(Self { catalog, reader, maintenance: tokio::sync::Mutex::default() })
     }
 

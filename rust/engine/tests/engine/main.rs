@@ -14,3 +14,4 @@ mod flushes;
 mod lookups;
 mod model;
 mod schema_changes;
+mod writers;

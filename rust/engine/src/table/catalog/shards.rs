@@ -127,6 +127,38 @@ impl Table {
         })
     }
 
+    /// The shard of a table that has one.
+    ///
+    /// # Errors
+    /// An input error for a table with several shards, which names them; otherwise as
+    /// [`Self::shard_of`].
+    #[boxed]
+    pub async fn only_shard(&self) -> Result<ShardId> {
+        if let Some(sharding) = self.sharding() {
+            let shards = sharding.shards();
+            if shards == 1 {
+                return self.shard_of(0).await;
+            }
+            return Err(Error::input(format!(
+                "table {} has {shards} shards, numbered from 0 to {}; name one with shard=, or \
+                 write to all of them through table.writer()",
+                self.uri(),
+                shards - 1
+            )));
+        }
+        let shard_ids = self.catalog.shard_ids().await?;
+        if let [shard_id] = *shard_ids {
+            return Ok(shard_id);
+        }
+        let names: Vec<String> = shard_ids.iter().map(ToString::to_string).collect();
+        Err(Error::input(format!(
+            "table {} has {} shards and no sharding; name one with shard=: {}",
+            self.uri(),
+            names.len(),
+            names.join(", ")
+        )))
+    }
+
     /// The shard of an ordinal, which must exist; found as by [`Self::shard_of`].
     ///
     /// # Errors

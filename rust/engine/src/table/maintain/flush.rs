@@ -77,8 +77,9 @@ enum Outcome {
 impl Table {
     /// Flushes the log of every shard that has rows in it.
     ///
-    /// The call takes over each such shard for its length, in turn with calls such as `upsert`. A
-    /// job that runs on it is stopped.
+    /// Where a job of this process runs on such a shard, the job flushes, and goes on. Otherwise the
+    /// call takes over the shard for its length, in turn with calls such as `upsert`: a job of
+    /// another process that runs on it is stopped.
     ///
     /// ```no_run
     /// use lancemem::Table;

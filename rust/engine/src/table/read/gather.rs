@@ -108,6 +108,9 @@ pub(in crate::table) struct Reading<'a> {
 impl Table {
     /// Takes a snapshot.
     ///
+    /// A live snapshot includes the rows in the memory of `jobs`, and of the jobs of this process
+    /// that run on the other shards.
+    ///
     /// ```no_run
     /// use lancemem::{Consistency, Scan, ScanOptions, Table};
     ///
@@ -372,8 +375,15 @@ impl Reader {
         shard_id: ShardId,
         reading: Reading<'_>,
     ) -> Result<Option<ShardParts>> {
-        if let Some(job) = reading.jobs.iter().find(|job| job.shard_id() == shard_id) {
-            let snapshot = job.snapshot(&self.catalog).await?;
+        let named = reading.jobs.iter().find(|job| job.shard_id() == shard_id);
+        let in_memory = match named {
+            Some(job) => Some(job.snapshot(&self.catalog).await?),
+            None if reading.consistency == Consistency::Live => {
+                (self.running)(&self.catalog, shard_id).await?
+            }
+            None => None,
+        };
+        if let Some(snapshot) = in_memory {
             return Ok(Some(ShardParts {
                 manifest: snapshot.manifest,
                 memtables: snapshot.memtables,

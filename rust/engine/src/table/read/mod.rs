@@ -21,6 +21,10 @@ mod token;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use lancemem_core::shard::ShardSnapshot;
+use lancemem_core::types::{Result, ShardId};
+
 use crate::deletion_vectors::VectorFiles;
 use crate::snapshot::{Snapshot, SnapshotToken, SsTableCache};
 use crate::table::catalog::Catalog;
@@ -32,10 +36,16 @@ pub(super) use gather::{Purpose, Reading, Sources};
 pub use live_job::LiveJob;
 pub use scan::{Scan, ScanOptions};
 
+/// Finds the job of this process that runs on a shard, and takes the snapshot of its memory. `None`
+/// where no such job owns the shard. The record of running jobs is the write wing's.
+pub(super) type RunningSnapshot =
+    for<'a> fn(&'a Catalog, ShardId) -> BoxFuture<'a, Result<Option<ShardSnapshot>>>;
+
 /// Takes the snapshots of a table handle, over the caches of that handle.
 #[derive(Debug)]
 pub(super) struct Reader {
     catalog: Arc<Catalog>,
+    running: RunningSnapshot,
     pub(super) sstables: Arc<SsTableCache>,
     pub(super) tails: TailCache,
     pub(super) merges: Arc<MergeCache>,
@@ -45,11 +55,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(catalog: Arc<Catalog>) -> Self {
+    pub(super) fn new(catalog: Arc<Catalog>, running: RunningSnapshot) -> Self {
         let sstables = Arc::new(SsTableCache::default());
         let vectors = VectorFiles::new(sstables.budget());
         Self {
             catalog,
+            running,
             sstables,
             tails: TailCache::default(),
             merges: Arc::default(),

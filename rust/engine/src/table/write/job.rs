@@ -22,6 +22,7 @@ use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, Write
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::running::{self, JobAddress};
 use crate::errors::Context;
 use crate::schema::{LatestBase, VersionStamp};
 use crate::sstable::{BUFFER_BYTES, SsTableContext, SsTableInput, sync_table, write_sstable};
@@ -49,6 +50,8 @@ pub struct Job {
     table_id: Option<Uuid>,
     /// True once the job takes no more rows. Dropped with the job.
     ended: watch::Sender<bool>,
+    /// Held while the job is being closed.
+    closing: tokio::sync::Mutex<()>,
     pub(in crate::table) maintenance: Option<Maintenance>,
 }
 
@@ -74,8 +77,7 @@ impl LiveJob for Job {
             )));
         }
         // After its end another job may have written newer rows.
-        let has_ended = *self.ended.borrow();
-        if has_ended {
+        if self.has_ended() {
             return Err(Error::Closed { shard: self.writer.shard_id() });
         }
         // An idle job may not have noticed a later claim yet, so storage is asked.
@@ -85,6 +87,9 @@ impl LiveJob for Job {
 
 impl Table {
     /// Claims a shard and starts its job. A job that runs on the shard is fenced.
+    ///
+    /// Waits for the writes of this process that hold a claim of the shard. Later writes of this
+    /// process go through the job.
     ///
     /// With `maintenance.enabled` a task beside the job compacts and collects. In deletion-vector
     /// mode the task looks up the rows that the job's SSTables supersede, enabled or not.
@@ -98,13 +103,28 @@ impl Table {
         maintenance: MaintenanceConfig,
     ) -> Result<Arc<Job>> {
         maintenance.validate()?;
+        let turns = ShardTurns::of(self.catalog.location.home(), shard_id);
+        let _turn = turns.queue.lock().await;
+        self.start_in_turn(shard_id, config, maintenance).await
+    }
+
+    /// As [`Self::start_job`], for a caller that has the turn of this process at the shard: a write
+    /// that looked for a running job before this claim would fence the job.
+    pub(super) async fn start_in_turn(
+        self: &Arc<Self>,
+        shard_id: ShardId,
+        config: WriterConfig,
+        maintenance: MaintenanceConfig,
+    ) -> Result<Arc<Job>> {
         let backlog = config.max_uncompacted_generations;
         let mut job = Job::open(&self.catalog, shard_id, config).await?;
         if maintenance.enabled || self.has_deletion_vectors() {
             let watch = job.writer.watch();
             job.maintenance = Some(Maintenance::start(self.clone(), watch, maintenance, backlog));
         }
-        Ok(Arc::new(job))
+        let job = Arc::new(job);
+        running::record(&job);
+        Ok(job)
     }
 }
 
@@ -182,8 +202,8 @@ impl Job {
         }
         let table = catalog.location.name().to_owned();
         let (base, ended) = (catalog.base.clone(), watch::Sender::new(false));
-        let table_id = catalog.table_id;
-        Ok(Self { writer, base, table, home, table_id, ended, maintenance: None })
+        let (table_id, closing) = (catalog.table_id, tokio::sync::Mutex::default());
+        Ok(Self { writer, base, table, home, table_id, ended, closing, maintenance: None })
     }
 }
 
@@ -260,6 +280,7 @@ impl Job {
     /// As [`ShardWriter::close`].
     #[boxed]
     pub async fn close(&self, flush: bool) -> Result<()> {
+        let _closing = self.closing.lock().await;
         self.ended.send_replace(true);
         if let Some(maintenance) = &self.maintenance {
             maintenance.stop().await;
@@ -382,6 +403,26 @@ impl Job {
         let snapshot = self.writer.snapshot()?;
         self.writer.check_owned().await?;
         Ok(snapshot)
+    }
+
+    /// The table and the shard of the job, as [`running`] records them.
+    pub(super) fn address(&self) -> JobAddress {
+        (self.home.clone(), self.table_id, self.writer.shard_id())
+    }
+
+    /// Whether a close of the job has begun.
+    pub(super) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Whether the job was closed and is not being closed any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.has_ended() && self.closing.try_lock().is_ok()
+    }
+
+    /// Waits for a close that has begun.
+    pub(super) async fn wait_closed(&self) {
+        drop(self.closing.lock().await);
     }
 
     /// A channel that becomes true when the job ends, and closes when the job is dropped.

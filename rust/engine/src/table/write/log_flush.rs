@@ -1,13 +1,14 @@
 //! The flush of one shard's log by a call that holds no job there.
 //!
-//! Owns: the claim in turn, the replay, the flush and the end of the job that does it, and the
+//! Owns: the flush through a job of this process, or else the claim in turn, the replay, the flush and the end of the job that does it, and the
 //! retries beside other writers.
-//! Does not own: which logs are flushed (`maintain`), or the flush of a running job.
+//! Does not own: which logs are flushed (`maintain`), or the jobs of this process (`running`).
 
 use lancemem_core::shard::ClaimTurn;
-use lancemem_core::types::{Generation, Result, ShardId};
+use lancemem_core::types::{Error, Generation, Result, ShardId};
 
 use super::job::Job;
+use super::running::{is_end_of_job, may_claim, running_job};
 use super::turns::Attempts;
 use crate::table::catalog::{Catalog, ShardTurns};
 
@@ -20,8 +21,8 @@ pub(in crate::table) struct FlushedRows {
     pub rows: u64,
 }
 
-/// Moves the log of a shard into SSTables; `None` where the log has no row. The call takes over the
-/// shard as an upsert does. With `only_released` it takes over a released claim and no other.
+/// Moves the log of a shard into SSTables; `None` where the log has no row. Where a job of this process
+/// runs on the shard, the job flushes; otherwise the call takes over the shard as an upsert does. With `only_released` it takes over a released claim and no other.
 ///
 /// # Errors
 /// An input error where the claim is not released, and has to be. Crowded, of kind retry, where
@@ -32,7 +33,23 @@ pub(in crate::table) async fn flush_log(
     only_released: bool,
 ) -> Result<Option<FlushedRows>> {
     let turns = ShardTurns::of(catalog.location.home(), shard_id);
-    let _turn = turns.queue.lock().await;
+    let _turn = loop {
+        if let Some(job) = running_job(catalog, shard_id).await {
+            if only_released {
+                return Err(Error::input(format!(
+                    "a job of this process runs on shard {shard_id}"
+                )));
+            }
+            if let Some(flushed) = flush_running(&job).await? {
+                return Ok(flushed);
+            }
+        }
+        let turn = turns.queue.lock().await;
+        // A job may have started while this call waited for its turn.
+        if may_claim(catalog, shard_id) {
+            break turn;
+        }
+    };
     let mut attempts = Attempts::begin();
     loop {
         let turn = ClaimTurn { only_released, ..attempts.turn(&turns) };
@@ -43,6 +60,25 @@ pub(in crate::table) async fn flush_log(
     }
 }
 
+/// Flushes through the job of this process that runs on the shard, which goes on. `None` where the
+/// job has lost the shard, or was closed meanwhile.
+async fn flush_running(job: &Job) -> Result<Option<Option<FlushedRows>>> {
+    let flushed = async {
+        job.writer.check_owned().await?;
+        let rows = unflushed_rows(job)?;
+        job.flush().await?;
+        Ok(rows)
+    };
+    match flushed.await {
+        Ok(rows) => Ok(Some(rows)),
+        Err(error) if is_end_of_job(error.kind()) => {
+            job.wait_closed().await;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 async fn try_flush(
     catalog: &Catalog,
     shard_id: ShardId,
@@ -50,13 +86,13 @@ async fn try_flush(
 ) -> Result<Option<FlushedRows>> {
     let config = catalog.defaults.clone();
     let job = Job::open_in_turn(catalog, shard_id, config, Some(turn)).await?;
-    let recovered = recovered_rows(&job)?;
+    let recovered = unflushed_rows(&job)?;
     job.close(true).await?;
     Ok(recovered)
 }
 
-/// The rows of the log, which a job has in memory right after its start.
-fn recovered_rows(job: &Job) -> Result<Option<FlushedRows>> {
+/// The rows of the log, all of which a job has in memory.
+fn unflushed_rows(job: &Job) -> Result<Option<FlushedRows>> {
     let memtables = job.writer.snapshot()?.memtables;
     let rows = memtables.iter().map(|rows| rows.rows() as u64).sum();
     Ok(memtables.last().map(|newest| FlushedRows { generation: newest.generation(), rows }))

@@ -1,14 +1,14 @@
 //! The write wing: how rows get into a table.
 //!
-//! Owns: jobs, the calls that write without a job that the caller holds, bulk writes, and their
-//! retries.
+//! Owns: jobs, the record of those that run in this process, the writer of a whole table, the calls
+//! that write without a job that the caller holds, bulk writes, and their retries.
 //! Does not own: the put path of a shard, which is the core's, the record of claims (`catalog`), or
 //! reading rows (`read`).
 //!
-//! Reading order: `turns`, `job`, `route`, `log_flush`, `bulk`.
+//! Reading order: `turns`, `job`, `running`, `route`, `log_flush`, `writer`, `bulk`.
 //!
-//! What the other wings call: [`Job::open`], [`flush_log`], [`synced_through`] and
-//! [`decision_garbage`].
+//! What the other wings call: [`Job::open`], [`flush_log`], [`running_snapshot`], [`synced_through`]
+//! and [`decision_garbage`].
 //!
 //! `maintain` and this wing need each other: a job holds its background maintenance, and an aborted
 //! bulk write removes its files as a collection does; maintenance flushes logs by a job.
@@ -17,7 +17,9 @@ mod bulk;
 mod job;
 mod log_flush;
 mod route;
+mod running;
 mod turns;
+mod writer;
 
 pub(super) use bulk::decision_garbage;
 pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
@@ -25,3 +27,5 @@ pub use job::Job;
 pub(super) use job::synced_through;
 pub(super) use log_flush::flush_log;
 pub use route::WriteResult;
+pub(super) use running::running_snapshot;
+pub use writer::{TableWriter, WriterStats};

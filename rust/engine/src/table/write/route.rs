@@ -1,8 +1,8 @@
 //! Writes to a table without a job of the caller: rows are routed, written and acknowledged.
 //!
-//! Owns: the routing of rows to shards, the short-lived jobs that write them, and the look-up of
-//! recorded transaction ids.
-//! Does not own: throughput; a program that writes often starts jobs of its own.
+//! Owns: the routing of rows to shards, the job of this process that takes them or the short-lived
+//! jobs that write them, and the look-up of recorded transaction ids.
+//! Does not own: throughput; a program that writes often holds a `TableWriter`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,6 +19,7 @@ use lancemem_core::shard::{
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns};
 
 use super::job::Job;
+use super::running::{is_end_of_job, may_claim, running_job};
 use super::turns::Attempts;
 use crate::errors::Context;
 use crate::table::Table;
@@ -45,29 +46,41 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Writes the rows as one put, which becomes one WAL entry.
+    /// Writes the rows as one durable put, which is in one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
-        let options = WriteOptions::default().txn(self.txn);
-        // All rows go to this shard, in their order, so no second copy is made.
-        if self.positions.len() == self.batch.rows.num_rows() {
-            return job.write(self.batch, options).await;
-        }
-        let routed = RoutedRows::take(self.batch, &self.positions)?;
-        job.write(routed.batch(), options).await
+        let options = WriteOptions::default().durable(true).txn(self.txn);
+        put_rows(job, self.batch, &self.positions, options).await
     }
 
-    /// The result of a call whose entry was found in the log.
+    /// The result of a call whose rows are in one entry of the log.
     fn written(&self) -> WriteResult {
         let rows = self.positions.len();
         WriteResult { rows, shards: 1, wal_entries: 1, already_written: 0 }
     }
 }
 
+/// Puts the rows of `batch` at `positions` into a job, as one put.
+pub(super) async fn put_rows(
+    job: &Job,
+    batch: WriteBatch<'_>,
+    positions: &UInt32Array,
+    options: WriteOptions<'_>,
+) -> Result<Acknowledged> {
+    // All rows go to this shard, in their order, so no second copy is made.
+    if positions.len() == batch.rows.num_rows() {
+        return job.write(batch, options).await;
+    }
+    let routed = RoutedRows::take(batch, positions)?;
+    job.write(routed.batch(), options).await
+}
+
 impl Table {
     /// Adds or replaces rows. Returns when all of them are durable.
     ///
-    /// All rows are checked before the first row is written. A shard that another writer takes
-    /// before the rows are in its log is claimed again, for a minute at most.
+    /// All rows are checked before the first row is written. Where a job of this process runs on a
+    /// shard, its rows go through that job; otherwise the shard is claimed for this call. A shard
+    /// that another writer takes before the rows are in its log is claimed again, for a minute at
+    /// most.
     ///
     /// ```no_run
     /// use arrow_array::record_batch;
@@ -84,7 +97,8 @@ impl Table {
     ///
     /// # Errors
     /// An input error that names column and row, with nothing written. Retry where other writers
-    /// held a shard all the time; the rows of other shards may be written.
+    /// held a shard all the time; the rows of other shards may be written. Fenced where the job
+    /// that took the rows lost its shard meanwhile; whether they are written is not known then.
     #[boxed]
     pub async fn upsert(&self, rows: &RecordBatch) -> Result<WriteResult> {
         self.write(WriteBatch::upserts(rows), None).await
@@ -196,7 +210,16 @@ impl Table {
 /// log: once in all.
 async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
     let turns = ShardTurns::of(catalog.location.home(), shard_id);
-    let _turn = turns.queue.lock().await;
+    let _turn = loop {
+        if let Some(done) = write_through(catalog, shard_id, part).await? {
+            return Ok(done);
+        }
+        let turn = turns.queue.lock().await;
+        // A job may have started while this call waited for its turn.
+        if may_claim(catalog, shard_id) {
+            break turn;
+        }
+    };
     let mut attempts = Attempts::begin();
     loop {
         let error = match try_write(catalog, shard_id, part, &turns, &mut attempts).await {
@@ -206,6 +229,40 @@ async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> R
         if !attempts.goes_on(&catalog.store, shard_id, error).await? {
             return Ok(part.written());
         }
+    }
+}
+
+/// Writes through the job of this process that runs on the shard; `None`, with nothing written,
+/// where no job does.
+async fn write_through(
+    catalog: &Catalog,
+    shard_id: ShardId,
+    part: &Part<'_>,
+) -> Result<Option<WriteResult>> {
+    let Some(job) = running_job(catalog, shard_id).await else { return Ok(None) };
+    // An idle job may not have noticed yet that another process took its shard. Its put would find
+    // that out too late: then it is not known whether the rows are written.
+    match job.writer.check_owned().await {
+        Ok(()) => {}
+        Err(error) if is_end_of_job(error.kind()) => {
+            job.wait_closed().await;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    }
+    match part.put(&job).await {
+        Ok(done) if done.already_written => {
+            Ok(Some(WriteResult { already_written: 1, ..WriteResult::default() }))
+        }
+        Ok(_) => Ok(Some(part.written())),
+        // A job that was closed before the put has written nothing.
+        Err(Error::Closed { .. }) => {
+            job.wait_closed().await;
+            Ok(None)
+        }
+        // By the transaction id the claim finds out whether the rows are written.
+        Err(Error::Fenced { .. }) if part.txn.is_some() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -252,7 +309,7 @@ pub(super) async fn txns_of(catalog: &Catalog, shard_id: ShardId) -> Result<Txns
 }
 
 /// As [`Table::shard_ordinals`].
-fn ordinals_of(catalog: &Catalog, rows: &RecordBatch) -> Result<Vec<i32>> {
+pub(super) fn ordinals_of(catalog: &Catalog, rows: &RecordBatch) -> Result<Vec<i32>> {
     let sharding = catalog.sharding.as_ref();
     let missing = || Error::input(format!("table {} has no sharding", catalog.uri()));
     let sharding = sharding.ok_or_else(missing)?;
@@ -261,12 +318,16 @@ fn ordinals_of(catalog: &Catalog, rows: &RecordBatch) -> Result<Vec<i32>> {
 
 /// The positions of the rows of each ordinal, in their order.
 pub(super) fn route(catalog: &Catalog, rows: &RecordBatch) -> Result<BTreeMap<i32, UInt32Array>> {
+    ordinals_of(catalog, rows).map(positions_by_ordinal)
+}
+
+/// As [`route`], from the ordinal of each row.
+pub(super) fn positions_by_ordinal(ordinals: Vec<i32>) -> BTreeMap<i32, UInt32Array> {
     let mut positions: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
-    for (row, ordinal) in (0_u32..).zip(ordinals_of(catalog, rows)?) {
+    for (row, ordinal) in (0_u32..).zip(ordinals) {
         positions.entry(ordinal).or_default().push(row);
     }
-    let arrays = positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows)));
-    Ok(arrays.collect())
+    positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows))).collect()
 }
 
 /// Ends a job whose rows are in the log. A later claim of the shard does not undo the write, so a
