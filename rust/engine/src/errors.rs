@@ -609,7 +609,7 @@ mod tests {
                 matches!(error.source(), Some(source) if source.is::<lance_core::Error>());
             assert!(is_lance, "{text}: {error}");
         }
-        let store = DataFusionError::ObjectStore(Box::new(refused_by_store()));
+        let store = DataFusionError::External(Box::new(refused_by_store()));
         let error = from_datafusion("scanning", store);
         assert!(matches!(error.source(), Some(source) if source.is::<object_store::Error>()));
         assert_eq!(error.kind(), ErrorKind::Retry);
