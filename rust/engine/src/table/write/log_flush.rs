@@ -67,7 +67,7 @@ async fn flush_running(job: &Job) -> Result<Option<Option<FlushedRows>>> {
         job.writer.check_owned().await?;
         let rows = unflushed_rows(job)?;
         job.flush().await?;
-        Ok(rows)
+        Ok::<_, Error>(rows)
     };
     match flushed.await {
         Ok(rows) => Ok(Some(rows)),
