@@ -47,7 +47,7 @@ pub use lancemem_core::types::{
     TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
-pub use plan::{Condition, ReadPart};
+pub use plan::{Condition, NamedSql, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use serve::{Endpoint, RemoteJob, ServeOptions, Tls, Token};

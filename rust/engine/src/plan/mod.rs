@@ -6,6 +6,7 @@
 
 mod condition;
 mod exact;
+mod expressions;
 mod filter;
 mod first_rows;
 mod key_range;
@@ -24,6 +25,7 @@ mod values;
 mod words;
 
 pub use condition::Condition;
+pub use expressions::{Expressions, NamedSql, evaluate};
 pub use filter::Filter;
 pub use partition::ReadPart;
 pub use planner::{ScanPlan, ScanRequest, plan_scan, session};
