@@ -7,8 +7,8 @@
 //! moves no SSTable (`maintain`).
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`, `open`,
-//! `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`, `foreign`, `missing`,
-//! `history`, `alter_column`.
+//! `create`, `primary_key`, `removal`, `progress`, `commit`, `field_ids`, `claims`, `shards`,
+//! `foreign`, `missing`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -30,7 +30,9 @@ mod history;
 mod location;
 mod missing;
 mod open;
+mod primary_key;
 mod progress;
+mod removal;
 mod schema_rules;
 mod shards;
 mod single_flight;
