@@ -276,6 +276,13 @@ impl<T> Here<T> {
     }
 }
 
+/// Another handle of the same, which belongs to the same process.
+impl<T> Clone for Here<T> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone(), process: self.process }
+    }
+}
+
 impl<T> Drop for Here<T> {
     fn drop(&mut self) {
         if !self.is_here() {
