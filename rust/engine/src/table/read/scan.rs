@@ -230,10 +230,9 @@ impl Scan {
 
     async fn plan_of(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
         let session = plan::session();
-        let expressions = match &self.options.expressions {
-            Some(columns) => Some(Expressions::parse(&session, &snapshot.schema, columns)?),
-            None => None,
-        };
+        let parse =
+            |columns: &Vec<NamedSql>| Expressions::parse(&session, &snapshot.schema, columns);
+        let expressions = self.options.expressions.as_ref().map(parse).transpose()?;
         let columns = self.options.columns.clone();
         let request = ScanRequest { columns, expressions, ..ScanRequest::default() };
         self.planned(snapshot, session, request).await
