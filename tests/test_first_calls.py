@@ -133,7 +133,7 @@ def test_an_empty_table_comes_from_a_schema_or_from_a_table_without_rows(tmp_pat
 
 UNREADABLE: dict[str, tuple[Any, str]] = {
     "an empty list": ([], "the list is empty.*schema"),
-    "an empty generator": ((it for it in ()), "the generator is empty"),
+    "an empty generator": ((batch for batch in HALVES[:0]), "the generator is empty"),
     "an empty dict": ({}, "the dict is empty"),
     "other keys": ([{"id": 1}, {"id": 2, "n": 3}], "row 0 has no value for 'n', row 1 has"),
     "fewer keys": ([{"id": 1, "n": 3}, {"id": 2}], "row 1 has no value for 'n', row 0 has"),
@@ -208,7 +208,14 @@ def test_a_table_is_overwritten_by_its_own_rows(board: lancemem.Table) -> None:
 
 
 def test_what_cannot_be_created_replaces_nothing(board: lancemem.Table) -> None:
-    for data, key in ((PEOPLE, "missing"), ([], "id"), ([{"id": 1.5}], "id"), (5, "id")):
+    number: Any = 5
+    cases: tuple[tuple[Any, str], ...] = (
+        (PEOPLE, "missing"),
+        ([], "id"),
+        ([{"id": 1.5}], "id"),
+        (number, "id"),
+    )
+    for data, key in cases:
         with pytest.raises(lancemem.InvalidInputError) as refused:
             lancemem.create_table(board.uri, data, primary_key=key, mode="overwrite")
         assert "/tmp/tmp" not in str(refused.value).replace(board.uri, "")  # noqa: S108
