@@ -177,6 +177,11 @@ def drop_table(uri: str | PathLike[str], *, storage_options: dict[str, str] | No
     _lancemem.drop_table(uri, storage_options=storage_options)
 
 
+# `help` shows the docstrings of the extension.
+open_table.__doc__ = _lancemem.open_table.__doc__
+enable.__doc__ = _lancemem.enable.__doc__
+
+
 def _columns_and_rows(
     data: _Schema | _Rows,
 ) -> tuple[Any, Iterable[pa.RecordBatch] | None]:

@@ -17,8 +17,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::{Error, Result};
 
+use super::dialect::session;
 use super::filter::{columns_of, df_schema, invalid, parsed, physical, resolved};
-use super::planner::session;
 use crate::errors::Context;
 
 /// The name of a computed column and its SQL.

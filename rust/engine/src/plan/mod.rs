@@ -5,6 +5,7 @@
 //! plan runs (`table`).
 
 mod condition;
+mod dialect;
 mod exact;
 mod expressions;
 mod filter;
@@ -25,8 +26,9 @@ mod values;
 mod words;
 
 pub use condition::Condition;
+pub use dialect::session;
 pub use expressions::{Expressions, NamedSql, evaluate};
 pub use filter::Filter;
 pub use partition::ReadPart;
-pub use planner::{ScanPlan, ScanRequest, plan_scan, session};
+pub use planner::{ScanPlan, ScanRequest, plan_scan};
 pub use prune::Pruned;

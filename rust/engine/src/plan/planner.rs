@@ -38,7 +38,7 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
 use lance::Dataset;
 use lance_core::ROW_ADDR;
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
@@ -96,16 +96,6 @@ pub struct ScanPlan {
     pub plan: Arc<dyn ExecutionPlan>,
     /// The sources that are pruned.
     pub pruned: Vec<Pruned>,
-}
-
-/// A session whose SQL keeps the case of names, as Arrow and Lance do, and all digits of numbers.
-/// In it `now()` and `TIMESTAMPTZ` are instants.
-pub fn session() -> SessionContext {
-    let config = SessionConfig::new()
-        .set_bool("datafusion.sql_parser.enable_ident_normalization", false)
-        .set_bool("datafusion.sql_parser.parse_float_as_decimal", true)
-        .set_str("datafusion.execution.time_zone", "UTC");
-    SessionContext::new_with_config(config)
 }
 
 /// The plan of one scan over one snapshot.
