@@ -580,7 +580,7 @@ def test_a_table_without_a_key_is_not_changed_by_a_condition(table_uri: str) -> 
 CHANGES = [
     {"id": 1, "name": "A. Lovelace", "n": 5, "gone": False},
     {"id": 2, "name": "G. Hopper", "n": 6, "gone": True},
-    {"id": 8, "name": "Nobody", "n": 7, "gone": True},
+    {"id": 8, "name": "Niklaus", "n": 7, "gone": True},
     {"id": 9, "name": "Barbara", "n": 8, "gone": False},
 ]
 
@@ -611,7 +611,7 @@ def test_the_first_clause_that_fits_takes_a_row(board: lancemem.Table) -> None:
     assert done == lancemem.MergeResult(2, 1, 0)
     assert stored(board)[1] == ("other", 10)
     assert stored(board)[2] == ("G. Hopper", 6)
-    assert stored(board)[8] == ("Nobody!", None)
+    assert stored(board)[8] == ("Niklaus!", None)
     assert set(stored(board)) == {1, 2, 3, 8}
     assert merge.execute(txn=("merge", 1)).num_shards_already_written == 1
 
