@@ -190,6 +190,12 @@ def _columns_and_rows(
     if rows.is_schema(data):
         return data, None
     reader = rows.to_reader(cast("_Rows", data))
+    untyped = [field.name for field in reader.schema if str(field.type) == "null"]
+    if untyped:
+        raise _lancemem.InvalidInputError(
+            f"column {untyped[0]!r} has no value from which its type could be learned, and could "
+            "never take one; pass an Arrow table with the types of its columns"
+        )
     return reader.schema, reader
 
 

@@ -230,9 +230,8 @@ impl Scan {
 
     async fn plan_of(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
         let session = plan::session();
-        let parse =
-            |columns: &Vec<NamedSql>| Expressions::parse(&session, &snapshot.schema, columns);
-        let expressions = self.options.expressions.as_ref().map(parse).transpose()?;
+        let parse = |columns: &[NamedSql]| Expressions::parse(&session, &snapshot.schema, columns);
+        let expressions = self.options.expressions.as_deref().map(parse).transpose()?;
         let columns = self.options.columns.clone();
         let request = ScanRequest { columns, expressions, ..ScanRequest::default() };
         self.planned(snapshot, session, request).await
