@@ -331,7 +331,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "null key": (changed(id=pa.array([1, None])), "'id' is null in row 1"),
     "null type": (changed(id=pa.nulls(2)), "'id'"),
     "no data": (42, "expected Arrow data.*int"),
-    "a list": ([{"id": 1}], "expected Arrow data.*list"),
+    "a list": ([1], "expected Arrow data.*list"),
     "an array": (pa.array([1, 2]), "struct|Struct|table"),
 }
 

@@ -1,9 +1,10 @@
 """Fast upserts and consistent reads on Lance tables.
 
-Owns the public names of the package. Everything is implemented in the extension module, whose stub
-`_lancemem.pyi` is the reference. Does not own Spark, PyTorch or pyarrow's datasets: see
-`lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package starts no thread
-and loads neither pandas nor pyarrow.
+Owns the public names of the package. The extension module implements them, and its stub
+`_lancemem.pyi` is the reference of what is taken over unchanged; `table`, `scan`, `snapshot` and
+`catalog` add what a Python program expects of a table. Does not own Spark, PyTorch or pyarrow's
+datasets: see `lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package
+starts no thread and loads neither pandas nor pyarrow.
 """
 
 from lancemem._lancemem import (
@@ -35,19 +36,16 @@ from lancemem._lancemem import (
     RelistReport,
     RemoteJob,
     RetryableError,
-    Scan,
     Shard,
     Sharding,
     ShardLog,
     SkippedLog,
-    Snapshot,
     SnapshotMemTable,
     SnapshotShard,
     SsTable,
     SsTableReport,
     StagedSsTable,
     StaleTxnError,
-    Table,
     TableExistsError,
     TableNotFoundError,
     TableStats,
@@ -62,11 +60,13 @@ from lancemem._lancemem import (
     __version__,
     bucket,
     connect_job,
-    create_table,
-    enable,
-    open_table,
     unsharded,
 )
+from lancemem.catalog import create_table, drop_table, enable, exists, open_table
+from lancemem.merge import MergeBuilder, MergeResult
+from lancemem.scan import Scan
+from lancemem.snapshot import Snapshot
+from lancemem.table import Table
 
 __all__ = [
     "Acknowledged",
@@ -93,6 +93,8 @@ __all__ = [
     "JobStoppedError",
     "LancememError",
     "MaintenanceConfig",
+    "MergeBuilder",
+    "MergeResult",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
@@ -125,7 +127,9 @@ __all__ = [
     "bucket",
     "connect_job",
     "create_table",
+    "drop_table",
     "enable",
+    "exists",
     "open_table",
     "unsharded",
 ]

@@ -1,14 +1,19 @@
-"""The reference of lancemem's Python surface.
+"""The extension module, and the reference of what the package takes over from it unchanged.
+
+`Table`, `Scan` and `Snapshot` of the package are subclasses of the classes here. `lancemem.reads`,
+`lancemem.changes`, `lancemem.scan` and `lancemem.snapshot` document what they add,
+`lancemem.catalog` the functions that create and open tables.
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
+Rows can also be a pyarrow dataset, a list of dicts, a dict of columns or an iterable of batches.
 
 Errors are `LancememError`, with two exceptions. An argument of a wrong Python type or sign raises
 `TypeError`, `ValueError` or `OverflowError`. A stream that its producer breaks raises `OSError`.
 Then too nothing is written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -72,7 +77,10 @@ __all__ = [
     "bucket",
     "connect_job",
     "create_table",
+    "drop_table",
     "enable",
+    "evaluate",
+    "exists",
     "open_table",
     "unsharded",
 ]
@@ -91,6 +99,10 @@ class _Schema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 _Data: TypeAlias = _Stream | _Array
+# Data, a frame that is collected first, columns by name, or dicts or batches.
+_Rows: TypeAlias = _Data | pl.LazyFrame | Mapping[str, Any] | Iterable[Any]
+# Names, or SQL expressions by the names of their columns.
+_Columns: TypeAlias = Sequence[str] | Mapping[str, str]
 # Rows with the key columns, values of a key of one column, or tuples of a key of several.
 _Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
@@ -207,19 +219,23 @@ def open_table(
 def enable(
     uri: str | PathLike[str],
     *,
+    primary_key: str | Sequence[str] | None = None,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
-    """Enable a Lance table with a primary key in its field metadata, and open it.
+    """Enable a Lance table, and open it.
 
-    Commits the MemWAL index to the table and creates its shards. A table that has the index is
-    opened as it is.
+    Records the primary key in the metadata of its fields where the table names none, commits the
+    MemWAL index and creates the shards. A table that has the index is opened as it is.
 
     Args:
         uri: As in `create_table`.
+        primary_key: The key columns in key order, for a table that names no key. They become not
+            nullable, which reads them once. Their values must be unique, which is not checked.
+            Default: the key that the table names.
         sharding: How rows are spread over shards. Default: one shard.
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
@@ -232,12 +248,58 @@ def enable(
 
     Raises:
         TableNotFoundError: There is no table at `uri`.
-        InvalidInputError: The table has no primary key, is enabled with another sharding or other
-            settings, or has columns that `create_table` refuses. Also where the MemWAL index was
-            dropped while rows lay above it.
+        InvalidInputError: The table has no primary key or another one, a key column has nulls or
+            cannot be a key, the table is enabled with another sharding or other settings, or has
+            columns that `create_table` refuses. Also where the MemWAL index was dropped while rows
+            lay above it.
 
     Example:
-        table = lancemem.enable("board.lance", sharding=lancemem.bucket("id", 4))
+        table = lancemem.enable("board.lance", primary_key="id", sharding=lancemem.bucket("id", 4))
+    """
+
+def exists(uri: str | PathLike[str], *, storage_options: dict[str, str] | None = None) -> bool:
+    """Whether a Lance table is at `uri`, enabled or not.
+
+    Args:
+        uri: As in `create_table`.
+        storage_options: As in `create_table`.
+
+    Returns:
+        Whether there is a table.
+
+    Raises:
+        InvalidInputError: `uri` is not a table's URI.
+        CorruptionError: There is a table, and its newest version cannot be read.
+    """
+
+def drop_table(uri: str | PathLike[str], *, storage_options: dict[str, str] | None = None) -> None:
+    """Remove a Lance table with everything in its folder.
+
+    Args:
+        uri: As in `create_table`.
+        storage_options: As in `create_table`.
+
+    Raises:
+        TableNotFoundError: There is no table at `uri`, and nothing is removed.
+        RetryableError: A file could not be removed.
+    """
+
+def evaluate(rows: _Rows, expressions: Mapping[str, str]) -> pa.Table:
+    """Evaluate SQL expressions over rows in memory.
+
+    A column named `source.x` is the column `x` of `source` in SQL: `source.x + target.x`. Numbers,
+    text and times mean what they mean in a condition (docs/reading.md).
+
+    Args:
+        rows: The rows.
+        expressions: The expression of each column of the result, by its name.
+
+    Returns:
+        A table with as many rows.
+
+    Raises:
+        InvalidInputError: An expression is not valid, names a column that the rows do not have, or
+            fails for a row.
     """
 
 def connect_job(
@@ -441,7 +503,6 @@ class MaintenanceConfig:
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
-@final
 class Table:
     """A Lance table with shards that take upserts.
 
@@ -454,6 +515,8 @@ class Table:
         sharding: How rows are spread over shards. None where the table records no sharding.
     """
 
+    # Another handle of the same, for a subclass.
+    def __new__(cls, handle: Table) -> Self: ...
     @property
     def uri(self) -> str: ...
     @property
@@ -479,7 +542,7 @@ class Table:
         """
 
     def upsert(
-        self, data: _Data, *, txn: _Txn | None = None, round_floats: bool = False
+        self, data: _Rows, *, txn: _Txn | None = None, round_floats: bool = False
     ) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all rows are durable.
 
@@ -542,7 +605,7 @@ class Table:
 
     def apply(
         self,
-        data: _Data,
+        data: _Rows,
         deletes: _Array,
         *,
         txn: _Txn | None = None,
@@ -634,7 +697,7 @@ class Table:
                 name.
         """
 
-    def shard_ordinals(self, data: _Data) -> ArrowArray:
+    def shard_ordinals(self, data: _Rows) -> ArrowArray:
         """Return the shard ordinal of every row as int32.
 
         Args:
@@ -708,7 +771,7 @@ class Table:
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
@@ -721,7 +784,8 @@ class Table:
         Each read of the scan takes a snapshot of its own. Rows come in no order.
 
         Args:
-            columns: The columns of the result. Default: all of them.
+            columns: The columns of the result, or a SQL expression over the columns of the row for
+                each column of the result, by its name (docs/reading.md). Default: all columns.
             filter: A SQL condition or a pyarrow expression (docs/reading.md). A condition on null
                 is null, as in SQL. Default: every row.
             limit: The maximum number of rows. Default: no limit.
@@ -739,10 +803,12 @@ class Table:
 
         Raises:
             InvalidInputError: The expression cannot be translated, or `jobs` does not go with
-                `consistency`. Other faults of a condition are raised when the rows are read.
+                `consistency`. Other faults of a condition or of an expression are raised when the
+                rows are read.
 
         Example:
             table.scan(["id", "delay"], "delay > 15", limit=1_000).to_table()
+            table.scan({"id": "id", "hours": "delay / 60.0"}).to_table()
         """
 
     def snapshot(
@@ -1205,7 +1271,7 @@ class Job:
     def shard_id(self) -> str: ...
     def put(
         self,
-        data: _Data,
+        data: _Rows,
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
@@ -1266,7 +1332,7 @@ class Job:
 
     def apply(
         self,
-        data: _Data,
+        data: _Rows,
         deletes: _Array,
         *,
         durable: bool | None = None,
@@ -1589,7 +1655,6 @@ class WriterStats:
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
-@final
 class Snapshot:
     """A consistent snapshot of a table. Its reads agree, whatever is written meanwhile.
 
@@ -1599,6 +1664,8 @@ class Snapshot:
         schema: The columns.
     """
 
+    # Another handle of the same, for a subclass.
+    def __new__(cls, handle: Snapshot) -> Self: ...
     @property
     def schema(self) -> pa.Schema: ...
     @property
@@ -1622,7 +1689,7 @@ class Snapshot:
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
@@ -1743,7 +1810,7 @@ class BulkWriter:
         table.commit(writer.finish())
     """
 
-    def upsert(self, data: _Data, *, round_floats: bool = False) -> None:
+    def upsert(self, data: _Rows, *, round_floats: bool = False) -> None:
         """Add rows, routed to their shards.
 
         Waiting rows are written first where they would fill a MemTable together with these.
@@ -1766,7 +1833,7 @@ class BulkWriter:
             LancememError: As in `upsert`.
         """
 
-    def apply(self, data: _Data, deletes: _Array, *, round_floats: bool = False) -> None:
+    def apply(self, data: _Rows, deletes: _Array, *, round_floats: bool = False) -> None:
         """Add keys to delete and rows, in their order.
 
         Args:
@@ -1882,7 +1949,6 @@ class RemoteJob:
     @property
     def shard_id(self) -> str: ...
 
-@final
 class Scan:
     """A read that has not begun.
 
@@ -1890,6 +1956,8 @@ class Scan:
     snapshot.
     """
 
+    # Another handle of the same, for a subclass.
+    def __new__(cls, handle: Scan) -> Self: ...
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result.

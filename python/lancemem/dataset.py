@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 import pyarrow.fs
 
-from lancemem._lancemem import InvalidInputError, Snapshot, Table
+from lancemem._lancemem import InvalidInputError
+from lancemem.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lancemem._lancemem import Job, RemoteJob, Scan
+    from lancemem._lancemem import Job, RemoteJob
+    from lancemem.scan import Scan
+    from lancemem.snapshot import Snapshot
 
     Columns = Sequence[str] | Mapping[str, pds.Expression] | None
     from typing import Any, TypeAlias
@@ -152,8 +155,7 @@ class TableDataset(pds.UnionDataset):  # type: ignore[misc]
     def _reader(
         self, columns: list[str] | None, condition: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
-        stream = self.scan(columns, condition, limit).to_reader()
-        return pa.RecordBatchReader.from_stream(stream)
+        return self.scan(columns, condition, limit).to_reader()
 
     def _names(self, columns: list[str]) -> list[str]:
         """List each column once. Rows without a column lose their number in Arrow's C stream."""

@@ -13,12 +13,15 @@ import pyarrow as pa
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from lancemem._lancemem import InvalidInputError, Table, open_table
+from lancemem._lancemem import InvalidInputError
+from lancemem.catalog import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow.dataset as pds
+
+    from lancemem.table import Table
 
 __all__ = ["ScanDataset", "to_tensors"]
 

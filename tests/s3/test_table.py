@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import lance
 import pyarrow as pa
@@ -64,6 +65,27 @@ def test_what_is_upserted_deleted_and_compacted_is_read(
     assert table.stats().num_sstables == 0
     base = lance.dataset(place.uri, storage_options=place.options)
     assert found(base.to_table()) == expected
+
+
+def test_a_table_of_rows_is_replaced_pickled_and_dropped(place: Place) -> None:
+    s3: Any = {"storage_options": place.options}
+    assert not lancemem.exists(place.uri, **s3)
+    with pytest.raises(lancemem.TableNotFoundError):
+        lancemem.drop_table(place.uri, **s3)
+    table = lancemem.create_table(place.uri, rows(range(9), "one"), primary_key="id", **s3)
+    again = pickle.loads(pickle.dumps(table))  # noqa: S301 - our own
+    assert (len(table), len(again)) == (9, 9)
+    assert lancemem.exists(place.uri, **s3)
+    assert lancemem.create_table(place.uri, SCHEMA, primary_key="id", exist_ok=True, **s3).uri
+    kept = lancemem.create_table(f"{place.uri}2", rows(range(2), "two"), primary_key="id", **s3)
+    new = lancemem.create_table(
+        place.uri, rows(range(3), "new"), primary_key="id", mode="overwrite", **s3
+    )
+    assert found(new.to_table()) == named(range(3), "new")
+    assert new.to_lance().count_rows() == 0
+    lancemem.drop_table(place.uri, **s3)
+    assert not lancemem.exists(place.uri, **s3)
+    assert found(kept.to_table()) == named(range(2), "two")
 
 
 def test_the_files_of_sstables_are_compared_by_verify_sstables(

@@ -48,7 +48,7 @@ pub use lancemem_core::types::{
     ShardId, Txn, TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
-pub use plan::{Condition, ReadPart};
+pub use plan::{Condition, NamedSql, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;

@@ -51,6 +51,13 @@ impl<T> ForkGuard<T> {
     }
 }
 
+/// Another handle of the same, which belongs to the same process.
+impl<T> Clone for ForkGuard<T> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone(), process: self.process }
+    }
+}
+
 impl<T> Drop for ForkGuard<T> {
     fn drop(&mut self) {
         if !self.is_here() {

@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lancemem::{Consistency, LiveJob};
+use lancemem::{Consistency, LiveJob, NamedSql};
 use lancemem_face::options::{MissingKeys, consistency};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PySequence, PyString};
+use pyo3::types::{PyMapping, PySequence, PyString};
 
 use crate::errors::{InvalidInputError, of_face};
 use crate::finalization::outlive_interpreter;
@@ -70,6 +70,45 @@ impl FromPyObject<'_, '_> for ColumnNames {
         }
         names(given).map(Self)
     }
+}
+
+/// The columns of a scan: names, or SQL by the names of computed columns.
+pub enum ScanColumns {
+    Named(Vec<String>),
+    Computed(Vec<NamedSql>),
+}
+
+impl ScanColumns {
+    /// The names and the SQL of the columns; neither for all columns.
+    pub fn split(given: Option<Self>) -> (Option<Vec<String>>, Option<Vec<NamedSql>>) {
+        match given {
+            None => (None, None),
+            Some(Self::Named(names)) => (Some(names), None),
+            Some(Self::Computed(columns)) => (None, Some(columns)),
+        }
+    }
+}
+
+impl FromPyObject<'_, '_> for ScanColumns {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.cast::<PyMapping>() {
+            Ok(columns) => named_sql(&columns).map(Self::Computed),
+            Err(_) => ColumnNames::extract(given).map(|names| Self::Named(names.0)),
+        }
+    }
+}
+
+/// The SQL of columns by their names, in the order of the mapping.
+pub fn named_sql(columns: &Bound<'_, PyMapping>) -> PyResult<Vec<NamedSql>> {
+    outlive_interpreter();
+    let items = columns.items()?;
+    let columns = items.iter().map(|item| {
+        let text = item.extract::<(String, String)>();
+        text.or_else(|_| wrong(item.as_borrowed(), "names of columns and their SQL as text"))
+    });
+    columns.collect()
 }
 
 fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {

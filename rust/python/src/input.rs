@@ -1,7 +1,8 @@
 //! Imports Arrow data from Python, with one copy into memory that Rust owns.
 //!
 //! Owns: the import through `__arrow_c_stream__`, `__arrow_c_array__` and `__arrow_c_schema__`.
-//! Does not own: the copy (`lancemem_face::array_copy`), or the meaning of the rows.
+//! Does not own: the copy (`lancemem_face::array_copy`), the meaning of the rows, or rows in other
+//! forms, which `lancemem.rows` makes Arrow.
 //!
 //! Safety model: the `PyCapsule` protocol passes C structs of the Arrow C data interface. A capsule
 //! is checked by name before its pointer is used. `from_raw` moves the struct out and leaves a
@@ -71,7 +72,7 @@ pub fn is_arrow(data: &Bound<'_, PyAny>) -> PyResult<bool> {
         || data.hasattr(intern!(py, "__arrow_c_stream__"))?)
 }
 
-/// The data of an object that exports a stream or a single array.
+/// The data of an object that exports a stream or a single array, or has rows in another form.
 pub fn export(data: &Bound<'_, PyAny>) -> PyResult<Export> {
     export_within(data, usize::MAX)
 }
@@ -90,11 +91,11 @@ fn export_within(data: &Bound<'_, PyAny>, most: usize) -> PyResult<Export> {
         let capsule: Bound<'_, PyCapsule> = export.call0()?.cast_into()?;
         return stream(&capsule, most);
     }
-    Err(InvalidInputError::new_err(format!(
-        "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a \
-         pyarrow table, a pandas or a polars frame), got {}",
-        data.get_type().name()?
-    )))
+    // Other forms of rows, such as a list of dicts; it raises for what has no accepted form.
+    let rows = py.import("lancemem.rows")?.call_method1("to_table", (data,))?;
+    let capsule: Bound<'_, PyCapsule> =
+        rows.call_method0(intern!(py, "__arrow_c_stream__"))?.cast_into()?;
+    stream(&capsule, most)
 }
 
 /// Replaces a stream that was not pulled yet by pyarrow's stream of the same rows.

@@ -17,6 +17,7 @@ mod admin;
 mod allocator;
 mod arguments;
 mod bulk;
+mod catalog;
 mod config;
 mod docs;
 mod durations;
@@ -50,7 +51,8 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     values::register(module)?;
     config::register(module)?;
-    table::register(module)?;
+    module.add_class::<table::Table>()?;
+    catalog::register(module)?;
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;

@@ -92,3 +92,10 @@ impl<T> Here<T> {
         self.0.get(what).map_err(of_face)
     }
 }
+
+/// Another handle of the same, which belongs to the same process.
+impl<T> Clone for Here<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}

@@ -15,7 +15,7 @@ use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Here, run_on, runtime};
 
 /// A read that has not begun.
-#[pyclass(frozen, module = "lancemem")]
+#[pyclass(frozen, subclass, module = "lancemem")]
 pub struct Scan {
     inner: Here<lancemem::Scan>,
     /// The URI of its table.
@@ -57,6 +57,13 @@ impl Scan {
 
 #[pymethods]
 impl Scan {
+    /// Another handle of the same, for a subclass.
+    #[new]
+    fn of_handle(handle: &Bound<'_, Self>) -> Self {
+        let Self { inner, uri } = handle.get();
+        Self { inner: inner.clone(), uri: uri.clone() }
+    }
+
     #[doc = docstring!("Scan.schema")]
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

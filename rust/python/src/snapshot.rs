@@ -9,7 +9,7 @@ use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::arguments::{ColumnNames, Given, missing_keys};
+use crate::arguments::{ColumnNames, Given, ScanColumns, missing_keys};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
@@ -21,7 +21,7 @@ use crate::scan::Scan;
 use crate::values::{SnapshotMemTable, SnapshotShard};
 
 /// A consistent snapshot of a table.
-#[pyclass(frozen, module = "lancemem")]
+#[pyclass(frozen, subclass, module = "lancemem")]
 pub struct Snapshot {
     table: Here<lancemem::Table>,
     snapshot: Here<lancemem::Snapshot>,
@@ -46,6 +46,13 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
+    /// Another handle of the same, for a subclass.
+    #[new]
+    fn of_handle(handle: &Bound<'_, Self>) -> Self {
+        let Self { table, snapshot } = handle.get();
+        Self { table: table.clone(), snapshot: snapshot.clone() }
+    }
+
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         pyarrow_schema(py, &self.snapshot.peek().schema)
@@ -82,7 +89,7 @@ impl Snapshot {
     )]
     fn scan(
         &self,
-        columns: Option<ColumnNames>,
+        columns: Option<ScanColumns>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
@@ -91,8 +98,10 @@ impl Snapshot {
         let filter = condition(filter, &self.snapshot.peek().schema)?;
         let part = part.map(|(index, of)| ReadPart::new(index, of)).transpose();
         let part = part.map_err(|error| to_py(&error))?;
+        let (columns, expressions) = ScanColumns::split(columns);
         let options = ScanOptions::default()
-            .with_columns(ColumnNames::of(columns))
+            .with_columns(columns)
+            .with_expressions(expressions)
             .with_filter(filter)
             .with_offset(offset.named("offset")?)
             .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)

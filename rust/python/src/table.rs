@@ -1,23 +1,20 @@
-//! `Table`, and the functions that create, open and enable one.
+//! `Table`: the methods of a table in Python.
 //!
-//! Owns: the methods of a table in Python.
-//! Does not own: jobs and scans, which are separate objects.
+//! Owns: their arguments and results.
+//! Does not own: jobs and scans, which are separate objects, or the functions that create and open
+//! tables (`catalog`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{Int32Array, RecordBatch};
-use lancemem::table::CreateOptions;
-use lancemem::{
-    Consistency, Location, ScanOptions, ShardId, Sharding as RustSharding, TableSource,
-};
+use lancemem::{Consistency, ScanOptions, ShardId, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ColumnNames, FilePath, Given, KeyNames, RunningJob, ShardName, level, missing_keys,
+    ColumnNames, Given, RunningJob, ScanColumns, ShardName, level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::{Maintenance, WriterConfig};
@@ -42,13 +39,13 @@ use crate::values::{
 use crate::writer::TableWriter;
 
 /// A Lance table with shards that take upserts.
-#[pyclass(frozen, module = "lancemem")]
+#[pyclass(frozen, subclass, module = "lancemem")]
 pub struct Table {
     inner: Here<lancemem::Table>,
 }
 
 impl Table {
-    fn new(inner: Arc<lancemem::Table>) -> Self {
+    pub fn new(inner: Arc<lancemem::Table>) -> Self {
         Self { inner: Here::new(inner) }
     }
 
@@ -79,98 +76,14 @@ impl Table {
     }
 }
 
-#[doc = docstring!("create_table")]
-#[pyfunction]
-#[pyo3(signature = (
-    uri, schema, *, primary_key=None, sharding=None, config=None, maintenance=None,
-    storage_options=None
-))]
-#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
-fn create_table(
-    py: Python<'_>,
-    uri: FilePath,
-    schema: &Bound<'_, PyAny>,
-    primary_key: Option<KeyNames>,
-    sharding: Option<&Sharding>,
-    config: Option<&WriterConfig>,
-    maintenance: Option<Maintenance>,
-    storage_options: Option<HashMap<String, String>>,
-) -> PyResult<Table> {
-    let options = CreateOptions::new(input::schema(schema)?)
-        .with_primary_key(primary_key.map_or_else(Vec::new, KeyNames::into_vec))
-        .with_sharding(sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()))
-        .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?)
-        .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?);
-    let location = location(uri, storage_options)?;
-    let uri = location.uri().to_owned();
-    run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
-}
-
-#[doc = docstring!("open_table")]
-#[pyfunction]
-#[pyo3(signature = (uri, *, storage_options=None, verify_sstables=true))]
-fn open_table(
-    py: Python<'_>,
-    uri: FilePath,
-    storage_options: Option<HashMap<String, String>>,
-    verify_sstables: bool,
-) -> PyResult<Table> {
-    let location = location(uri, storage_options)?;
-    let uri = location.uri().to_owned();
-    let table = run_on(py, &uri, lancemem::Table::open(location))?;
-    table.set_verify_sstables(verify_sstables);
-    Ok(Table::new(table))
-}
-
-#[doc = docstring!("enable")]
-#[pyfunction]
-#[pyo3(signature = (
-    uri, *, sharding=None, config=None, maintenance=None, storage_options=None,
-    verify_sstables=true
-))]
-#[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
-fn enable(
-    py: Python<'_>,
-    uri: FilePath,
-    sharding: Option<&Sharding>,
-    config: Option<&WriterConfig>,
-    maintenance: Option<Maintenance>,
-    storage_options: Option<HashMap<String, String>>,
-    verify_sstables: bool,
-) -> PyResult<Table> {
-    let location = location(uri, storage_options)?;
-    let settings = (
-        WriterConfig::over(config, lancemem::WriterConfig::default())?,
-        Maintenance::over(maintenance.clone(), lancemem::MaintenanceConfig::default())?,
-    );
-    let sharding = sharding.map(|sharding| &sharding.0);
-    let uri = location.uri().to_owned();
-    let enabled = lancemem::Table::enable(location, sharding, &settings.0, &settings.1);
-    let table = run_on(py, &uri, enabled)?;
-    let own = (table.writer_defaults(), table.maintenance_defaults());
-    if WriterConfig::over(config, own.0.clone())? != *own.0
-        || Maintenance::over(maintenance, own.1.clone())? != *own.1
-    {
-        return Err(InvalidInputError::new_err(format!(
-            "table {} has other settings, and they stay; pass the settings of one job to \
-             start_job(config=) and start_job(maintenance=)",
-            table.uri()
-        )));
-    }
-    table.set_verify_sstables(verify_sstables);
-    Ok(Table::new(table))
-}
-
-/// The location of a table, from a `str` or an `os.PathLike`.
-fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
-    let text = uri.0.into_os_string().into_string().map_err(|uri| {
-        InvalidInputError::new_err(format!("the location '{}' is not UTF-8", uri.display()))
-    })?;
-    Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
-}
-
 #[pymethods]
 impl Table {
+    /// Another handle of the same, for a subclass.
+    #[new]
+    fn of_handle(handle: &Bound<'_, Self>) -> Self {
+        Self { inner: handle.get().inner.clone() }
+    }
+
     #[getter]
     fn uri(&self) -> &str {
         self.inner.peek().uri()
@@ -337,7 +250,7 @@ impl Table {
     fn scan(
         &self,
         py: Python<'_>,
-        columns: Option<ColumnNames>,
+        columns: Option<ScanColumns>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
@@ -352,8 +265,10 @@ impl Table {
             self.run(py, table.latest_base())?;
         }
         let filter = condition(filter, &table.schema())?;
+        let (columns, expressions) = ScanColumns::split(columns);
         let options = ScanOptions::default()
-            .with_columns(ColumnNames::of(columns))
+            .with_columns(columns)
+            .with_expressions(expressions)
             .with_filter(filter)
             .with_offset(offset.named("offset")?)
             .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
@@ -572,11 +487,4 @@ fn table_version(version: lancemem::TableVersion) -> TableVersion {
         operation: version.operation,
         num_compacted_shards: version.compacted_shards,
     }
-}
-
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Table>()?;
-    module.add_function(wrap_pyfunction!(create_table, module)?)?;
-    module.add_function(wrap_pyfunction!(open_table, module)?)?;
-    module.add_function(wrap_pyfunction!(enable, module)?)
 }

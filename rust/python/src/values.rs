@@ -61,6 +61,15 @@ impl<T: Repr> Repr for Vec<T> {
     }
 }
 
+/// The fields of a value as a table, for notebooks.
+pub fn html_of(name: &str, fields: &[(&str, String)]) -> String {
+    let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let rows = fields
+        .iter()
+        .map(|(field, value)| format!("<tr><th>{field}</th><td>{}</td></tr>", escaped(value)));
+    format!("<table><caption>{name}</caption>{}</table>", rows.collect::<Vec<_>>().concat())
+}
+
 macro_rules! value {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
@@ -80,6 +89,12 @@ macro_rules! value {
         impl $name {
             fn __repr__(&self) -> String {
                 self.repr()
+            }
+
+            #[pyo3(name = "_repr_html_")]
+            fn html(&self) -> String {
+                let fields = [$((stringify!($field), self.$field.repr())),*];
+                $crate::values::html_of(stringify!($name), &fields)
             }
         }
     };

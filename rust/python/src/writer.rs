@@ -11,7 +11,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::arguments::{ColumnNames, Given, missing_keys};
+use crate::arguments::{ColumnNames, Given, ScanColumns, missing_keys};
 use crate::bulk::{self, Change};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
@@ -168,7 +168,7 @@ impl TableWriter {
     fn scan(
         &self,
         py: Python<'_>,
-        columns: Option<ColumnNames>,
+        columns: Option<ScanColumns>,
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
@@ -180,8 +180,10 @@ impl TableWriter {
             // An expression is bound to columns here, and it may name a column that was just added.
             run_on(py, &self.uri, table.latest_base())?;
         }
+        let (columns, expressions) = ScanColumns::split(columns);
         let options = ScanOptions::default()
-            .with_columns(ColumnNames::of(columns))
+            .with_columns(columns)
+            .with_expressions(expressions)
             .with_filter(condition(filter, &table.schema())?)
             .with_offset(offset.named("offset")?)
             .with_limit(limit.map(|limit| limit.named("limit")).transpose()?);

@@ -1,7 +1,8 @@
 //! The caller's condition, and the part of it that may run before the merge by key.
 //!
-//! Owns: parsing, types, and the split into conjuncts that cannot fail and others.
-//! Does not own: where a condition runs.
+//! Owns: parsing and types, also of the expressions of a projection, and the split into conjuncts
+//! that cannot fail and others.
+//! Does not own: where a condition runs, or the columns of a projection (`expressions`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,16 +60,8 @@ impl Filter {
     /// An input error for SQL that does not parse or names an unknown column.
     pub fn parse(session: &SessionContext, schema: &SchemaRef, sql: &str) -> Result<Self> {
         let action = format!("the filter '{sql}' is not valid");
-        refuse_long_text(sql)?;
-        let schema = df_schema(schema)?;
-        let parsed = numerals::parse(session, &schema, sql);
-        let parsed = parsed.map_err(|error| match words::to_quote(session, &schema, sql) {
-            Some(name) => Error::input(format!(
-                "{action}: {name} is a word of SQL; write the column as \"{name}\""
-            )),
-            None => invalid(&action, error),
-        })?;
-        Self::resolve(parsed, &Arc::new(schema), &action)
+        let schema = Arc::new(df_schema(schema)?);
+        Self::resolve(parsed(session, &schema, sql, &action)?, &schema, &action)
     }
 
     /// The filter of an expression of DataFusion.
@@ -80,18 +73,7 @@ impl Filter {
     }
 
     fn resolve(expression: Expr, schema: &Arc<DFSchema>, action: &str) -> Result<Self> {
-        refuse_deep(&expression)?;
-        refuse_other_rows(&expression, action)?;
-        let simplifier = simplifier(schema.clone());
-        let resolved = numerals::settle(expression, schema)
-            .and_then(|expression| exact(expression, schema, &simplifier))
-            .and_then(|expression| simplifier.coerce(expression, schema))
-            .and_then(|expression| of_boolean(expression, schema))
-            .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
-            .and_then(|expression| simplified(expression, schema))
-            .and_then(with_both_zeros)
-            .and_then(flat);
-        resolved.map(|expression| Self { expression }).map_err(|error| invalid(action, error))
+        resolved(expression, schema, action, of_boolean).map(|expression| Self { expression })
     }
 
     /// The whole condition.
@@ -127,12 +109,61 @@ impl Filter {
         session: &SessionContext,
         schema: &SchemaRef,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        let action = "planning the filter";
-        let physical = session
-            .create_physical_expr(self.expression.clone(), &df_schema(schema)?)
-            .map_err(|error| invalid(action, error))?;
-        Ok(physical.transform_up(|part| checked(part, schema)).context(action)?.data)
+        let schema = df_schema(schema)?;
+        physical(session, self.expression.clone(), &schema, "planning the filter")
     }
+}
+
+/// The expression of a SQL text over the columns of `schema`. `action` begins the text of an error.
+pub(super) fn parsed(
+    session: &SessionContext,
+    schema: &DFSchema,
+    sql: &str,
+    action: &str,
+) -> Result<Expr> {
+    refuse_long_text(sql)?;
+    numerals::parse(session, schema, sql).map_err(|error| {
+        match words::to_quote(session, schema, sql) {
+            Some(name) => Error::input(format!(
+                "{action}: {name} is a word of SQL; write the column as \"{name}\""
+            )),
+            None => invalid(action, error),
+        }
+    })
+}
+
+/// The expression with its types resolved. `of_whole` changes it where its type is known.
+pub(super) fn resolved(
+    expression: Expr,
+    schema: &Arc<DFSchema>,
+    action: &str,
+    of_whole: fn(Expr, &DFSchema) -> PlanResult<Expr>,
+) -> Result<Expr> {
+    refuse_deep(&expression)?;
+    refuse_other_rows(&expression, action)?;
+    let simplifier = simplifier(schema.clone());
+    let resolved = numerals::settle(expression, schema)
+        .and_then(|expression| exact(expression, schema, &simplifier))
+        .and_then(|expression| simplifier.coerce(expression, schema))
+        .and_then(|expression| of_whole(expression, schema))
+        .and_then(|expression| without_nulls_in_lists(expression, &simplifier))
+        .and_then(|expression| simplified(expression, schema))
+        .and_then(with_both_zeros)
+        .and_then(flat);
+    resolved.map_err(|error| invalid(action, error))
+}
+
+/// A resolved expression for batches of `schema`.
+pub(super) fn physical(
+    session: &SessionContext,
+    expression: Expr,
+    schema: &DFSchema,
+    action: &str,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let physical =
+        session.create_physical_expr(expression, schema).map_err(|error| invalid(action, error))?;
+    let columns = schema.inner();
+    Ok(physical.transform_up(|part| checked(part, columns)).context(action)?.data)
 }
 
 /// Gives a condition of type null, which is null for every row, the type of booleans.
@@ -187,7 +218,7 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
 
 /// The input error for an error of DataFusion about a condition. DataFusion reports some of them as
 /// internal errors, such as a parameter without a value.
-fn invalid(action: &str, error: DataFusionError) -> Error {
+pub(super) fn invalid(action: &str, error: DataFusionError) -> Error {
     let (mut message, source) = match from_datafusion(action, error) {
         Error::Internal { message, source } | Error::InvalidInput { message, source } => {
             (message, source)
@@ -315,7 +346,7 @@ pub(super) const fn is_comparison(operator: Operator) -> bool {
     )
 }
 
-fn columns_of(expression: &Expr) -> BTreeSet<String> {
+pub(super) fn columns_of(expression: &Expr) -> BTreeSet<String> {
     expression.column_refs().into_iter().map(|column| column.name.clone()).collect()
 }
 
@@ -397,6 +428,6 @@ fn too_long() -> Error {
     ))
 }
 
-fn df_schema(schema: &SchemaRef) -> Result<DFSchema> {
+pub(super) fn df_schema(schema: &SchemaRef) -> Result<DFSchema> {
     schema.clone().to_dfschema().context("reading the table's schema")
 }

@@ -5,7 +5,9 @@
 //! plan runs (`table`).
 
 mod condition;
+mod dialect;
 mod exact;
+mod expressions;
 mod filter;
 mod first_rows;
 mod key_range;
@@ -24,7 +26,9 @@ mod values;
 mod words;
 
 pub use condition::Condition;
+pub use dialect::session;
+pub use expressions::{Expressions, NamedSql, evaluate};
 pub use filter::Filter;
 pub use partition::ReadPart;
-pub use planner::{ScanPlan, ScanRequest, plan_scan, session};
+pub use planner::{ScanPlan, ScanRequest, plan_scan};
 pub use prune::Pruned;

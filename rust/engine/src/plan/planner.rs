@@ -1,15 +1,16 @@
 //! The planner of scans: which columns each source reads and what runs where.
 //!
 //! ```text
-//!   limit
-//!     union, one arm a source:
-//!       projection
-//!         the rest of the condition
-//!           NewestRows           by position, by key, or all rows
-//!             Reconcile          an SSTable of an older schema only
-//!             Lance scan of the base or of an SSTable, or MemTableScan
-//!                                with the part of the condition that cannot fail
-//!             SsTableKeysScan    an SSTable of which only keys are read, out of memory
+//!   computed columns
+//!     limit
+//!       union, one arm a source:
+//!         projection
+//!           the rest of the condition
+//!             NewestRows           by position, by key, or all rows
+//!               Reconcile          an SSTable of an older schema only
+//!               Lance scan of the base or of an SSTable, or MemTableScan
+//!                                  with the part of the condition that cannot fail
+//!               SsTableKeysScan    an SSTable of which only keys are read, out of memory
 //! ```
 //!
 //! Whether a row is the newest of its key does not depend on the condition. So a condition may run
@@ -37,7 +38,7 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
 use lance::Dataset;
 use lance_core::ROW_ADDR;
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
@@ -53,7 +54,7 @@ use super::memtable_scan::MemTableScan;
 use super::prune::{Pruned, prune};
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
-use super::{Filter, ReadPart};
+use super::{Expressions, Filter, ReadPart};
 use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, bytes_of, set_batches};
@@ -76,6 +77,8 @@ const VARIABLE_BYTES: u64 = 64;
 pub struct ScanRequest {
     /// Columns of the result, in order. `None` for all columns, an empty list to count rows.
     pub columns: Option<Vec<String>>,
+    /// Computed columns, which are the result instead of `columns`.
+    pub expressions: Option<Expressions>,
     /// The condition.
     pub filter: Option<Filter>,
     /// Rows to skip first.
@@ -93,16 +96,6 @@ pub struct ScanPlan {
     pub plan: Arc<dyn ExecutionPlan>,
     /// The sources that are pruned.
     pub pruned: Vec<Pruned>,
-}
-
-/// A session whose SQL keeps the case of names, as Arrow and Lance do, and all digits of numbers.
-/// In it `now()` and `TIMESTAMPTZ` are instants.
-pub fn session() -> SessionContext {
-    let config = SessionConfig::new()
-        .set_bool("datafusion.sql_parser.enable_ident_normalization", false)
-        .set_bool("datafusion.sql_parser.parse_float_as_decimal", true)
-        .set_str("datafusion.execution.time_zone", "UTC");
-    SessionContext::new_with_config(config)
 }
 
 /// The plan of one scan over one snapshot.
@@ -138,12 +131,20 @@ pub async fn plan_scan(
         }
         Err(arms) => UnionExec::try_new(arms).context(PLANNING)?,
     };
+    let rows = limited(rows, request);
+    let plan = match &request.expressions {
+        Some(expressions) => expressions.above(session, rows)?,
+        None => rows,
+    };
+    Ok(ScanPlan { plan, pruned })
+}
+
+fn limited(rows: Arc<dyn ExecutionPlan>, request: &ScanRequest) -> Arc<dyn ExecutionPlan> {
     if request.limit.is_none() && request.offset == 0 {
-        return Ok(ScanPlan { plan: rows, pruned });
+        return rows;
     }
     let single = Arc::new(CoalescePartitionsExec::new(rows));
-    let plan = Arc::new(GlobalLimitExec::new(single, request.offset, request.limit));
-    Ok(ScanPlan { plan, pruned })
+    Arc::new(GlobalLimitExec::new(single, request.offset, request.limit))
 }
 
 /// Whether the source at `place` of the snapshot has no arm.
@@ -527,6 +528,9 @@ fn selected(schema: &Schema, names: &[String]) -> SchemaRef {
 }
 
 fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<String>> {
+    if let Some(expressions) = &request.expressions {
+        return Ok(expressions.columns());
+    }
     let Some(columns) = &request.columns else {
         return Ok(snapshot.schema.fields().iter().map(|field| field.name().clone()).collect());
     };

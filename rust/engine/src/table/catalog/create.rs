@@ -216,9 +216,9 @@ impl Catalog {
         let Some(details) = details_of(&base).await? else {
             if key_of(&base)?.is_empty() {
                 return Err(Error::input(format!(
-                    "table {} names no primary key, so an upsert would append: make the key column \
-                     not nullable (alter_columns) and set '{KEY_MARK}' to 'true' in its metadata \
-                     (update_field_metadata)",
+                    "table {} names no primary key, so an upsert would append: name its key columns with \
+                     primary_key=, or make them not nullable (alter_columns) and set '{KEY_MARK}' to \
+                     'true' in their metadata (update_field_metadata)",
                     location.uri()
                 )));
             }

@@ -7,9 +7,8 @@
 //! moves no SSTable (`maintain`).
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
-//! `maintenance_config`, `open`, `create`, `progress`, `commit`, `field_ids`, `claims`, `shards`,
-//! `foreign`, `missing`, `logs`,
-//! `history`, `alter_column`.
+//! `maintenance_config`, `open`, `create`, `primary_key`, `removal`, `progress`, `commit`,
+//! `field_ids`, `claims`, `shards`, `foreign`, `missing`, `logs`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -33,7 +32,9 @@ mod logs;
 mod maintenance_config;
 mod missing;
 mod open;
+mod primary_key;
 mod progress;
+mod removal;
 mod schema_rules;
 mod shards;
 mod single_flight;

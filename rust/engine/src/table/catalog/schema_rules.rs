@@ -15,7 +15,8 @@ use lancemem_core::types::{Error, Result, TypeName};
 
 use crate::schema::{in_table, refuse_structs_of_old_formats};
 
-const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
+/// The metadata of a field with its place in the primary key, from 1.
+pub(super) const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 /// Levels of nested types. Readers of Arrow IPC messages stop at 64 levels of message tables.
 const DEEPEST: usize = 48;
 const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";

@@ -19,7 +19,9 @@ use lancemem_core::types::Result;
 use super::live_job::LiveJob;
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
-use crate::plan::{self, Condition, ReadPart, ScanPlan, ScanRequest, plan_scan};
+use crate::plan::{
+    self, Condition, Expressions, NamedSql, ReadPart, ScanPlan, ScanRequest, plan_scan,
+};
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
 
@@ -35,6 +37,9 @@ use crate::table::Table;
 pub struct ScanOptions {
     /// Columns of the result, in order; `None` for all.
     pub columns: Option<Vec<String>>,
+    /// Columns that are computed by SQL from the columns of a row. They are the result instead of
+    /// `columns`.
+    pub expressions: Option<Vec<NamedSql>>,
     /// A condition on the table's columns.
     pub filter: Option<Condition>,
     /// Rows to skip.
@@ -53,6 +58,12 @@ impl ScanOptions {
     #[must_use]
     pub fn with_columns(self, columns: impl Into<Option<Vec<String>>>) -> Self {
         Self { columns: columns.into(), ..self }
+    }
+
+    /// Sets [`Self::expressions`].
+    #[must_use]
+    pub fn with_expressions(self, expressions: impl Into<Option<Vec<NamedSql>>>) -> Self {
+        Self { expressions: expressions.into(), ..self }
     }
 
     /// Sets [`Self::filter`].
@@ -130,7 +141,7 @@ impl Scan {
     /// The stream, and the snapshot that it reads.
     async fn started(&self) -> Result<(Arc<Snapshot>, SendableRecordBatchStream)> {
         let snapshot = self.snapshot().await?;
-        let planned = self.plan_of(&snapshot, self.options.columns.clone());
+        let planned = self.plan_of(&snapshot);
         let (ScanPlan { plan, .. }, session) = naming_damage(&snapshot.base, planned).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
         Ok((snapshot, stream))
@@ -155,8 +166,7 @@ impl Scan {
     #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         self.on_snapshot(|snapshot| async move {
-            let columns = self.options.columns.clone();
-            let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, columns).await?;
+            let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot).await?;
             let stream = execute_stream(plan, session.task_ctx()).in_base("scanning")?;
             let schema = stream.schema();
             let batches = stream.try_collect().await.in_base("scanning")?;
@@ -183,7 +193,7 @@ impl Scan {
             let rows = rows.saturating_sub(self.options.offset);
             return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
         }
-        let (ScanPlan { plan, .. }, session) = self.plan_of(&snapshot, Some(Vec::new())).await?;
+        let (ScanPlan { plan, .. }, session) = self.plan_of_count(&snapshot).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
         stream
             .try_fold(0, |rows, batch| futures::future::ready(Ok(rows + batch.num_rows())))
@@ -207,7 +217,7 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn explain(&self) -> Result<String> {
-        let (planned, _) = self.plan(self.options.columns.clone()).await?;
+        let (planned, _) = self.plan().await?;
         let nodes = displayable(planned.plan.as_ref()).indent(true).to_string();
         Ok(with_pruned(nodes, &planned))
     }
@@ -220,7 +230,7 @@ impl Scan {
     pub async fn explain_analyze(&self) -> Result<String> {
         let snapshot = self.snapshot().await?;
         let analyzed = async {
-            let (planned, session) = self.plan_of(&snapshot, self.options.columns.clone()).await?;
+            let (planned, session) = self.plan_of(&snapshot).await?;
             let plan = planned.plan.clone();
             let stream = execute_stream(plan.clone(), session.task_ctx()).in_base("scanning")?;
             let count =
@@ -239,7 +249,7 @@ impl Scan {
     /// As [`Self::stream`].
     #[boxed]
     pub async fn schema(&self) -> Result<SchemaRef> {
-        let (ScanPlan { plan, .. }, _) = self.plan(self.options.columns.clone()).await?;
+        let (ScanPlan { plan, .. }, _) = self.plan().await?;
         Ok(plan.schema())
     }
 
@@ -264,23 +274,39 @@ impl Scan {
         }
     }
 
-    async fn plan(&self, columns: Option<Vec<String>>) -> Result<(ScanPlan, SessionContext)> {
+    async fn plan(&self) -> Result<(ScanPlan, SessionContext)> {
         let snapshot = self.snapshot().await?;
-        self.plan_of(&snapshot, columns).await
+        self.plan_of(&snapshot).await
     }
 
-    async fn plan_of(
+    async fn plan_of(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
+        let session = plan::session();
+        let parse = |columns: &[NamedSql]| Expressions::parse(&session, &snapshot.schema, columns);
+        let expressions = self.options.expressions.as_deref().map(parse).transpose()?;
+        let columns = self.options.columns.clone();
+        let request = ScanRequest { columns, expressions, ..ScanRequest::default() };
+        self.planned(snapshot, session, request).await
+    }
+
+    /// The plan of the rows without their columns.
+    async fn plan_of_count(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
+        let request = ScanRequest { columns: Some(Vec::new()), ..ScanRequest::default() };
+        self.planned(snapshot, plan::session(), request).await
+    }
+
+    /// The plan of `request` with the condition, limit and part of this scan.
+    async fn planned(
         &self,
         snapshot: &Arc<Snapshot>,
-        columns: Option<Vec<String>>,
+        session: SessionContext,
+        request: ScanRequest,
     ) -> Result<(ScanPlan, SessionContext)> {
-        let session = plan::session();
         let filter = match &self.options.filter {
             Some(condition) => Some(condition.resolve(&session, &snapshot.schema).await?),
             None => None,
         };
         let ScanOptions { offset, limit, part, .. } = self.options;
-        let request = ScanRequest { columns, filter, offset, limit, part };
+        let request = ScanRequest { filter, offset, limit, part, ..request };
         let plan = self.table.plan(&session, snapshot, &request).await?;
         Ok((plan, session))
     }

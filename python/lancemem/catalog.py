@@ -1,0 +1,262 @@
+"""The functions that create, open, enable and drop tables.
+
+Owns what they take beyond the extension: rows instead of a schema, tables that exist already, and
+tables that are replaced. Does not own what a table is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lancemem import _lancemem
+from lancemem.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from os import PathLike
+
+    import pyarrow as pa
+
+    from lancemem._lancemem import MaintenanceConfig, Sharding, WriterConfig, _Rows, _Schema
+
+__all__ = ["create_table", "drop_table", "enable", "exists", "open_table"]
+
+_MODES = ("create", "overwrite")
+
+
+def create_table(  # noqa: PLR0913 - each is a keyword of one setting
+    uri: str | PathLike[str],
+    data: _Schema | _Rows,
+    *,
+    primary_key: str | Sequence[str] | None = None,
+    sharding: Sharding | None = None,
+    config: WriterConfig | None = None,
+    maintenance: MaintenanceConfig | bool | None = None,
+    storage_options: dict[str, str] | None = None,
+    exist_ok: bool = False,
+    mode: str = "create",
+) -> Table:
+    """Create a table with its shards from rows or from a schema, and open it.
+
+    The rows become visible in one commit for each shard, as `Table.bulk_writer` writes them: a
+    stream that is larger than memory is fine. Of rows with one key the last one stays. Where the
+    rows cannot be written, no table is left.
+
+    Args:
+        uri: A path, which is made absolute, a `file://` URL with its escapes, or `s3://`.
+        data: The rows, whose columns become the table's, or an Arrow schema for an empty table.
+            Rows are a pandas or polars frame, an Arrow table, batch or stream, a pyarrow dataset, a
+            list of dicts, a dict of columns, or an iterable of batches. Key columns become not
+            nullable. An index of pandas becomes columns where it has names.
+        primary_key: The key columns in key order: integers, bool, `utf8`, `large_utf8`, `binary` or
+            `large_binary`. Default: no key, and the table is append-only.
+        sharding: How rows are spread over shards. Default: one shard.
+        config: The defaults of every job of the table, stored with it.
+        maintenance: Whether and when a task beside every job of the table compacts and collects,
+            stored with it. True is `MaintenanceConfig()`. Default: no such task.
+        storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
+            Base table and shards share them. No error, log line or `repr` shows the secret ones.
+        exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
+            asked for. **Its rows stay, and `data` is not written.** Default: False.
+        mode: "overwrite" drops the table at `uri` first, if there is one, as `drop_table` does. The
+            rows are read into memory and the columns checked before. Default: "create".
+
+    Returns:
+        The table.
+
+    Raises:
+        TableExistsError: A table exists at `uri`, or another process created it at the same time.
+        InvalidInputError: The rows have no accepted form or no columns, the key cannot be used, or
+            Lance could not store or read a column as it is: dictionaries with indices of less than
+            32 bits, structs without fields, lists of a fixed size of anything but numbers and
+            booleans, blobs and JSON, columns without a name. With `exist_ok`, the table at `uri`
+            has other columns, another key or another sharding.
+
+    Example:
+        table = lancemem.create_table("board.lance", frame, primary_key="id")
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        table = lancemem.create_table("empty.lance", schema, primary_key="id")
+    """
+    if mode not in _MODES:
+        raise _lancemem.InvalidInputError(f"mode must be 'create' or 'overwrite', got {mode!r}")
+    if exist_ok and mode == "overwrite":
+        raise _lancemem.InvalidInputError(
+            "exist_ok=True keeps a table that exists, mode='overwrite' drops it; pass one of them"
+        )
+    schema, rows = _columns_and_rows(data)
+    options: dict[str, Any] = {
+        "primary_key": primary_key,
+        "sharding": sharding,
+        "config": config,
+        "maintenance": maintenance,
+    }
+    if mode == "overwrite":
+        rows = None if rows is None else list(rows)
+        _prove(uri, schema, options)
+        if exists(uri, storage_options=storage_options):
+            drop_table(uri, storage_options=storage_options)
+    try:
+        handle = _lancemem.create_table(uri, schema, **options, storage_options=storage_options)
+    except _lancemem.TableExistsError:
+        if not exist_ok:
+            raise
+        table = open_table(uri, storage_options=storage_options)
+        _refuse_another(table, schema, primary_key, sharding)
+        return table
+    table = Table._of(handle, storage_options)  # noqa: SLF001 - the same package
+    if rows is not None:
+        _fill(table, rows, storage_options)
+    return table
+
+
+def open_table(  # noqa: D103 - the extension has the docstring
+    uri: str | PathLike[str],
+    *,
+    storage_options: dict[str, str] | None = None,
+    verify_sstables: bool = True,
+) -> Table:
+    handle = _lancemem.open_table(
+        uri, storage_options=storage_options, verify_sstables=verify_sstables
+    )
+    return Table._of(handle, storage_options, verify_sstables)  # noqa: SLF001
+
+
+def enable(  # noqa: D103, PLR0913 - the extension has the docstring
+    uri: str | PathLike[str],
+    *,
+    primary_key: str | Sequence[str] | None = None,
+    sharding: Sharding | None = None,
+    config: WriterConfig | None = None,
+    maintenance: MaintenanceConfig | bool | None = None,
+    storage_options: dict[str, str] | None = None,
+    verify_sstables: bool = True,
+) -> Table:
+    handle = _lancemem.enable(
+        uri,
+        primary_key=primary_key,
+        sharding=sharding,
+        config=config,
+        maintenance=maintenance,
+        storage_options=storage_options,
+        verify_sstables=verify_sstables,
+    )
+    return Table._of(handle, storage_options, verify_sstables)  # noqa: SLF001
+
+
+def exists(uri: str | PathLike[str], *, storage_options: dict[str, str] | None = None) -> bool:
+    """Return whether a table is at `uri`: one of lancemem's, or a Lance table for `enable`.
+
+    Args:
+        uri: As in `create_table`.
+        storage_options: As in `create_table`.
+
+    Returns:
+        Whether there is a table.
+
+    Raises:
+        InvalidInputError: `uri` is not a table's URI.
+        CorruptionError: There is a table, and its newest version cannot be read.
+
+    Example:
+        lancemem.exists("board.lance")
+    """
+    return _lancemem.exists(uri, storage_options=storage_options)
+
+
+def drop_table(uri: str | PathLike[str], *, storage_options: dict[str, str] | None = None) -> None:
+    """Remove a table with everything in its folder. It cannot be brought back.
+
+    Jobs that run on it fail at their next write, and open handles at their next read. A folder
+    without a table is refused and stays as it is. An interrupted call can leave files: call again,
+    and where no version of the table is left, remove the folder.
+
+    Args:
+        uri: As in `create_table`.
+        storage_options: As in `create_table`.
+
+    Raises:
+        TableNotFoundError: There is no table at `uri`.
+        RetryableError: A file could not be removed, for example because a job wrote another at the
+            same time.
+
+    Example:
+        lancemem.drop_table("board.lance")
+    """
+    _lancemem.drop_table(uri, storage_options=storage_options)
+
+
+# `help` shows the docstrings of the extension.
+open_table.__doc__ = _lancemem.open_table.__doc__
+enable.__doc__ = _lancemem.enable.__doc__
+
+
+def _columns_and_rows(
+    data: _Schema | _Rows,
+) -> tuple[Any, Iterable[pa.RecordBatch] | None]:
+    from lancemem import rows  # noqa: PLC0415 - it loads pyarrow
+
+    if rows.is_schema(data):
+        return data, None
+    reader = rows.to_reader(cast("_Rows", data))
+    untyped = [field.name for field in reader.schema if str(field.type) == "null"]
+    if untyped:
+        raise _lancemem.InvalidInputError(
+            f"column {untyped[0]!r} has no value from which its type could be learned, and could "
+            "never take one; pass an Arrow table with the types of its columns"
+        )
+    return reader.schema, reader
+
+
+def _prove(uri: str | PathLike[str], schema: _Schema, options: dict[str, Any]) -> None:
+    """Create the table in a folder of its own, so that what cannot be created replaces nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = str(Path(folder) / "table")
+        try:
+            _lancemem.create_table(place, schema, **options)
+        except _lancemem.LancememError as error:
+            raise type(error)(str(error).replace(place, str(uri))) from None
+
+
+def _fill(
+    table: Table, rows: Iterable[pa.RecordBatch], storage_options: dict[str, str] | None
+) -> None:
+    try:
+        writer = table.bulk_writer()
+        for batch in rows:
+            writer.upsert(batch)
+        table.commit(writer.finish())
+    except BaseException:
+        drop_table(table.uri, storage_options=storage_options)
+        raise
+
+
+def _refuse_another(
+    table: Table,
+    schema: Any,  # noqa: ANN401 - an Arrow schema of any library
+    primary_key: str | Sequence[str] | None,
+    sharding: Sharding | None,
+) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - `import lancemem` does not load it
+
+    key = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    asked = {field.name: field.type for field in pa.schema(schema)}
+    stored = {field.name: field.type for field in table.schema}
+    pairs = (
+        ("columns", asked, stored),
+        ("the primary key", key, table.primary_key),
+        ("the sharding", sharding or _lancemem.unsharded(), table.sharding),
+    )
+    for what, wanted, found in pairs:
+        if wanted != found:
+            raise _lancemem.InvalidInputError(
+                f"table {table.uri} exists with {what} {_shown(found)}, asked for {_shown(wanted)}"
+                "; open it with lancemem.open_table(uri)"
+            )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {of}" for name, of in value.items())
+    return str(value)

@@ -1,0 +1,161 @@
+"""Changes of a table by a condition or by a source, beside the upserts and deletes by key.
+
+Owns `delete(where=)`, `update` and the start of a merge. Does not own the write: rows are read and
+computed first, then written by key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lancemem import _lancemem
+from lancemem.merge import MergeBuilder, refuse_key_columns, refuse_unknown_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lancemem._lancemem import WriteResult, _Filter, _Keys, _Rows, _Txn
+
+__all__ = ["TableChanges"]
+
+
+class TableChanges(_lancemem.Table):
+    """The changes of `Table`."""
+
+    def delete(
+        self,
+        keys: _Keys | None = None,
+        *,
+        where: _Filter | None = None,
+        txn: _Txn | None = None,
+    ) -> WriteResult:
+        """Delete rows by key, or by a condition. Returns when all deletions are durable.
+
+        With `keys`, rows need not exist. With `where`, the keys of the rows that meet the condition
+        are read first. A row that another writer changes or adds meanwhile is deleted or kept by
+        what was read.
+
+        The call takes over each shard as `upsert` does.
+
+        Args:
+            keys: As in `get`. Does not go with `where`.
+            where: As the `filter` of `scan`.
+            txn: As in `upsert`.
+
+        Returns:
+            The number of keys, shards and WAL entries written.
+
+        Raises:
+            InvalidInputError: Both `keys` and `where` are given or neither is, or the table has no
+                primary key.
+            LancememError: As in `upsert`.
+
+        Example:
+            table.delete([3, 7])
+            table.delete(where="arrived < TIMESTAMP '2024-01-01'")
+        """
+        if (keys is None) == (where is None):
+            raise _lancemem.InvalidInputError(
+                "delete takes either keys or where; to delete all rows pass where='true'"
+            )
+        if where is not None:
+            key = _key(self, "a delete")
+            keys = self.scan(key, where).to_table()
+        assert keys is not None  # noqa: S101 - for the type checker
+        return super().delete(keys, txn=txn)
+
+    def update(
+        self,
+        set: Mapping[str, str],  # noqa: A002
+        where: _Filter | None = None,
+        *,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+    ) -> WriteResult:
+        """Change columns of the rows that meet a condition. Returns when all rows are durable.
+
+        The rows are read, computed in memory, and written by key. **A change that another writer
+        makes to one of them meanwhile is overwritten.** The call takes over each shard as `upsert`
+        does.
+
+        Args:
+            set: The SQL expression of each column that changes, over the columns of the row before
+                the update (docs/reading.md). Text is quoted in SQL: `"'new'"`.
+            where: As the `filter` of `scan`. Default: every row.
+            txn: As in `upsert`. An update that computes with stored values must not be written
+                twice.
+            round_floats: As in `upsert`.
+
+        Returns:
+            The number of rows, shards and WAL entries written.
+
+        Raises:
+            InvalidInputError: `set` is empty, names a column of the primary key or no column of the
+                table, an expression is not valid, or the column cannot hold its value.
+            LancememError: As in `upsert`.
+
+        Example:
+            table.update({"price": "price * 1.1"}, where="category = 'book'")
+        """
+        key = _key(self, "an update")
+        if not set:
+            raise _lancemem.InvalidInputError("an update needs at least one column to set")
+        refuse_key_columns(set, key)
+        self.refresh()
+        names = self.schema.names
+        refuse_unknown_columns(set, names, self.uri)
+        columns = {name: set.get(name, quoted(name)) for name in names}
+        rows = self.scan(columns, where).to_table()
+        return self.upsert(rows, txn=txn, round_floats=round_floats)
+
+    def merge(self, source: _Rows, on: str | Sequence[str] | None = None) -> MergeBuilder:
+        """Start a merge of rows into the table, which `execute` runs.
+
+        Source rows are matched with the rows of their keys. Conditions and values are SQL over
+        `source.x` and `target.x`. The clauses are tried in order for each row of the source; the
+        first that fits is done.
+
+        Args:
+            source: The rows, in any form that `upsert` takes. They are read now, into memory.
+            on: The columns of the primary key. A merge matches by these alone. Default: the primary
+                key.
+
+        Returns:
+            A builder for the clauses.
+
+        Raises:
+            InvalidInputError: The table has no primary key, `on` is not the primary key, or the
+                source lacks a column of it.
+
+        Example:
+            (
+                table.merge(changes)
+                .when_matched_delete("source.cancelled")
+                .when_matched_update({"seats": "target.seats + source.seats"})
+                .when_not_matched_insert_all("NOT source.cancelled")
+                .execute()
+            )
+        """
+        key = _key(self, "a merge")
+        columns = [on] if isinstance(on, str) else on
+        if columns is not None and sorted(columns) != sorted(key):
+            raise _lancemem.InvalidInputError(
+                f"a merge matches rows by the primary key alone, {key}, got on={on!r}; for other "
+                "rows find the keys first (scan(filter=...)), then upsert or delete"
+            )
+        return MergeBuilder(self, source)
+
+
+def quoted(name: str) -> str:
+    """Return a name of a column as SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _key(table: _lancemem.Table, what: str) -> list[str]:
+    key = table.primary_key
+    if not key:
+        raise _lancemem.InvalidInputError(
+            f"table {table.uri} is append-only: {what} needs a primary key, which create_table sets"
+        )
+    return key

@@ -1,0 +1,269 @@
+"""Reads of a table: the calls of `Table` that return rows or count them.
+
+Owns their Python forms. Does not own the scan, which the extension plans and runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from lancemem import _lancemem
+from lancemem.scan import Scan
+from lancemem.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import lance
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from lancemem._lancemem import (
+        BatchIterator,
+        Job,
+        RemoteJob,
+        _Columns,
+        _Consistency,
+        _Filter,
+    )
+
+    _Jobs = Sequence[Job | RemoteJob] | None
+
+__all__ = ["TableReads"]
+
+
+class TableReads(_lancemem.Table):
+    """The reads of `Table`."""
+
+    _storage_options: dict[str, str] | None = None
+    _verify_sstables: bool = True
+
+    def scan(  # noqa: D102, PLR0913 - the extension has the docstring
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> Scan:
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        handle = super().scan(columns, filter, limit, offset, **level)
+        given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
+        return Scan._of(handle, self._table(), {**given, **level})  # noqa: SLF001
+
+    def snapshot(  # noqa: D102 - the extension has the docstring
+        self,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+        token: str | None = None,
+    ) -> Snapshot:
+        handle = super().snapshot(consistency=consistency, jobs=jobs, token=token)
+        return Snapshot._of(handle, self._table())  # noqa: SLF001
+
+    # --- all rows ---
+
+    def to_table(
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> pa.Table:
+        """Read all rows that meet a condition.
+
+        Args:
+            columns: As in `scan`.
+            filter: As in `scan`.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            The rows, in no order.
+
+        Raises:
+            InvalidInputError: A column is not in the table, or the condition is not valid.
+
+        Example:
+            table.to_table(["id", "delay"], "delay > 15")
+        """
+        return self.scan(columns, filter, consistency=consistency, jobs=jobs).to_table()
+
+    def to_pandas(
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+        **options: object,
+    ) -> pd.DataFrame:
+        """Read all rows that meet a condition as a pandas frame.
+
+        Args:
+            columns: As in `scan`.
+            filter: As in `scan`.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+            **options: Options of `pyarrow.Table.to_pandas`.
+
+        Returns:
+            The frame, whose rows have no order.
+
+        Raises:
+            InvalidInputError: As in `to_table`.
+
+        Example:
+            table.to_pandas(filter="id < 10").sort_values("id")
+        """
+        scan = self.scan(columns, filter, consistency=consistency, jobs=jobs)
+        return scan.to_pandas(**options)
+
+    def to_polars(
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> pl.DataFrame:
+        """Read all rows that meet a condition as a polars frame.
+
+        A lazy frame is `polars.scan_pyarrow_dataset(table.to_dataset())`.
+
+        Args:
+            columns: As in `scan`.
+            filter: As in `scan`.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            The frame, whose rows have no order.
+
+        Raises:
+            InvalidInputError: As in `to_table`.
+
+        Example:
+            table.to_polars(["id", "delay"]).sort("id")
+        """
+        return self.scan(columns, filter, consistency=consistency, jobs=jobs).to_polars()
+
+    # --- some rows, and their number ---
+
+    def head(self, n: int = 5, columns: _Columns | None = None) -> pa.Table:
+        """Read at most `n` rows, whichever come first: rows have no order.
+
+        Args:
+            n: The largest number of rows. Default: 5.
+            columns: As in `scan`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InvalidInputError: `n` is negative, or a column is not in the table.
+
+        Example:
+            table.head(3).to_pandas()
+        """
+        if operator.index(n) < 0:
+            raise _lancemem.InvalidInputError(f"head reads 0 rows or more, got n={n}")
+        return self.scan(columns, limit=n).to_table()
+
+    def count_rows(
+        self,
+        filter: _Filter | None = None,  # noqa: A002
+        *,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> int:
+        """Count the rows that meet a condition, without reading columns that it does not need.
+
+        Args:
+            filter: As in `scan`. Default: every row.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            InvalidInputError: The condition is not valid.
+
+        Example:
+            table.count_rows("delay > 15")
+        """
+        return self.scan(filter=filter, consistency=consistency, jobs=jobs).count_rows()
+
+    def __len__(self) -> int:
+        """Count the rows, as `count_rows` does. Rows of jobs count once they are durable."""
+        return self.count_rows()
+
+    def __bool__(self) -> bool:
+        """Return True: a table without rows is a table too, and asking this counts no rows."""
+        return True
+
+    # --- streams ---
+
+    def to_reader(
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+    ) -> pa.RecordBatchReader:
+        """Start a read and return it as a reader of pyarrow, as `Scan.to_reader` does.
+
+        Args:
+            columns: As in `scan`.
+            filter: As in `scan`.
+
+        Returns:
+            A reader, which fetches batches while it is read.
+
+        Raises:
+            InvalidInputError: As in `to_table`.
+
+        Example:
+            with table.to_reader(["id"]) as reader:
+                lance.write_dataset(reader, "copy.lance")
+        """
+        return self.scan(columns, filter).to_reader()
+
+    def __iter__(self) -> BatchIterator:
+        """Read all rows in batches, each fetched when it is asked for."""
+        return iter(self.scan())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export all rows as a stream of Arrow's C interface."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def to_lance(self) -> lance.LanceDataset:
+        """Open the base table with pylance, which has to be installed.
+
+        The dataset has the rows that compactions have moved into the base table. **Rows in logs and
+        SSTables are not in it, and rows that those replace or delete still are.** `compact` moves
+        SSTables first; a job's `flush` makes an SSTable of its log.
+
+        Returns:
+            A `lance.LanceDataset` of the newest version of the base table.
+
+        Raises:
+            ModuleNotFoundError: pylance is not installed.
+
+        Example:
+            table.compact()
+            table.to_lance().create_scalar_index("name", "BTREE")
+        """
+        try:
+            import lance  # noqa: PLC0415 - it is no dependency
+        except ModuleNotFoundError as error:
+            message = "to_lance needs the package pylance: pip install pylance"
+            raise ModuleNotFoundError(message, name=error.name) from error
+        return lance.dataset(self.uri, storage_options=self._storage_options)
+
+    def _table(self) -> Any:  # noqa: ANN401 - the class that has this one as a base
+        return self

@@ -1,0 +1,71 @@
+"""`Snapshot`: a consistent snapshot of a table, for any number of reads.
+
+Owns what a snapshot is in Python beyond the extension: its scans and its pickle, which is its
+token. Does not own the reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lancemem import _lancemem
+from lancemem.scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lancemem._lancemem import _Columns, _Filter
+    from lancemem.table import Table
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot(_lancemem.Snapshot):
+    """A consistent snapshot of a table. Made by `Table.snapshot`.
+
+    Every read of it returns the same rows. It can be pickled: another process opens the same
+    snapshot by its token, as long as its files are there. A "live" snapshot with rows of jobs has
+    no token and cannot be pickled.
+
+    Attributes:
+        schema: The columns of the table at this snapshot.
+
+    Example:
+        snapshot = table.snapshot()
+        snapshot.count_rows("delay > 15")
+    """
+
+    _table: Table
+
+    @classmethod
+    def _of(cls, handle: _lancemem.Snapshot, table: Table) -> Snapshot:
+        snapshot = cls(handle)
+        snapshot._table = table
+        return snapshot
+
+    def scan(  # noqa: D102 - the extension has the docstring
+        self,
+        columns: _Columns | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
+        *,
+        part: tuple[int, int] | None = None,
+    ) -> Scan:
+        handle = super().scan(columns, filter, limit, offset, part=part)
+        given = {"filter": filter, "limit": limit, "offset": offset, "part": part}
+        return Scan._of(handle, self, {"columns": columns, **given})  # noqa: SLF001
+
+    def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[Any, ...]]:
+        """Pickle the table and the token."""
+        token = self.token
+        if token is None:
+            raise TypeError(
+                "a live snapshot with rows of jobs has no token and cannot be pickled; take one "
+                "with consistency='durable'"
+            )
+        return _opened, (self._table, token)
+
+
+def _opened(table: Table, token: str) -> Snapshot:
+    return table.snapshot(token=token)
