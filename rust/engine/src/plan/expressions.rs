@@ -198,7 +198,7 @@ mod tests {
         ] {
             match evaluated(sql).unwrap_err() {
                 Error::InvalidInput { message: error, .. } => {
-                    assert!(error.contains(text), "{sql}: {error}")
+                    assert!(error.contains(text), "{sql}: {error}");
                 }
                 other => panic!("{sql}: {other}"),
             }
