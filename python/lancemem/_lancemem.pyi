@@ -23,6 +23,7 @@ import pandas as pd  # noqa: TID253 - a stub is never run
 import polars as pl  # noqa: TID253
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import disjoint_base
 
 from lancemem.dataset import TableDataset
 
@@ -40,6 +41,8 @@ __all__ = [
     "CorruptionError",
     "DeletionVectorResult",
     "Endpoint",
+    "FlushResult",
+    "FlushedLog",
     "ForkedHandleError",
     "Garbage",
     "InternalError",
@@ -55,7 +58,9 @@ __all__ = [
     "RetryableError",
     "Scan",
     "Shard",
+    "ShardLog",
     "Sharding",
+    "SkippedLog",
     "Snapshot",
     "SnapshotMemTable",
     "SnapshotShard",
@@ -68,11 +73,13 @@ __all__ = [
     "TableNotFoundError",
     "TableStats",
     "TableVersion",
+    "TableWriter",
     "WalFinding",
     "WalReport",
     "WriteResult",
     "WriterConfig",
     "WriterFencedError",
+    "WriterStats",
     "__version__",
     "bucket",
     "connect_job",
@@ -503,6 +510,7 @@ class MaintenanceConfig:
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
+@disjoint_base
 class Table:
     """A Lance table with shards that take upserts.
 
@@ -1655,6 +1663,7 @@ class WriterStats:
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
+@disjoint_base
 class Snapshot:
     """A consistent snapshot of a table. Its reads agree, whatever is written meanwhile.
 
@@ -1949,6 +1958,7 @@ class RemoteJob:
     @property
     def shard_id(self) -> str: ...
 
+@disjoint_base
 class Scan:
     """A read that has not begun.
 

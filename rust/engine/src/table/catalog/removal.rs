@@ -3,8 +3,10 @@
 //! Owns: the refusal to remove what is no Lance table.
 //! Does not own: handles, jobs and caches of a removed table; they find out at their next call.
 
+use std::path::Path;
+
 use async_recursion::async_recursion as boxed;
-use lancemem_core::types::Result;
+use lancemem_core::types::{Error, Result};
 
 use super::location::Location;
 use crate::errors::Context;
@@ -33,11 +35,22 @@ impl Table {
 impl Location {
     #[boxed]
     async fn has_table(&self) -> Result<bool> {
-        Ok(self.open_if_there().await?.is_some())
+        Ok(!self.is_file() && self.open_if_there().await?.is_some())
+    }
+
+    /// Whether the address is that of a local file, which no table can be.
+    fn is_file(&self) -> bool {
+        self.is_local() && Path::new(self.uri()).is_file()
     }
 
     #[boxed]
     async fn remove_table(&self) -> Result<()> {
+        if self.is_file() {
+            let uri = self.uri();
+            return Err(Error::no_table(format!(
+                "dropping table {uri}: there is a file, no table"
+            )));
+        }
         let base = self.open().await?;
         let action = format!("dropping table {}", self.uri());
         let store = base.object_store(None).await.context(&action)?;
