@@ -9,9 +9,7 @@ PYTHON ?= python3
 CARGO_TARGET_DIR ?= $(HOME)/.cache/lancemem/target
 export CARGO_TARGET_DIR
 
-# protoc comes with the development requirements; Lance's build scripts ask for it by this name.
 VENV := $(CURDIR)/.venv
-export PROTOC := $(VENV)/bin/protoc
 export VIRTUAL_ENV := $(VENV)
 unexport CONDA_PREFIX
 unexport PYTHONHOME
@@ -40,7 +38,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup build fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
+.PHONY: help setup build wheel fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
 	bench-read bench-roaring bench-spark bench-build ci clean
@@ -58,6 +56,11 @@ setup: $(MODULE) ## make .venv, install the tools, build and install lancemem
 build: ## build and install the module now, whatever make thinks
 	@rm -f $(MODULE)
 	@$(SUBMAKE) $(MODULE)
+
+wheel: $(TOOLS) ## a wheel in dist/, stripped, then installed and used in an empty environment
+	@$(SUBMAKE) say-how-long
+	@$(STAGE) "wheel in dist" scripts/build_module.sh --wheel dist
+	@$(STAGE) "wheel in an empty environment" $(BIN)/python scripts/check_wheel.py dist
 
 $(TOOLS): requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lancemem needs Python 3.11 or newer; name one: make PYTHON=python3.11")'

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Builds the extension module `lancemem._lancemem` and installs it, editable, into .venv; or, with
-# `--mutants FOLDER`, a wheel in FOLDER that has the known bugs in it and is installed nowhere.
+# Builds the extension module `lancemem._lancemem` and installs it, editable, into .venv. Two options build a
+# wheel in FOLDER instead, which is installed nowhere:
+#
+#   --wheel FOLDER      the wheel of a release, stripped, with the tag of the oldest glibc that it runs on
+#   --mutants FOLDER    a wheel that has the known bugs in it
 #
 # All checkouts of one machine share one target folder, and cargo gives the library of the module the same file
 # name in each of them. So one checkout builds at a time, and a library that another checkout left is removed
@@ -26,6 +29,13 @@ fi
 
 if [ "${1:-}" = --mutants ]; then
     exec .venv/bin/maturin build --release --features mutants --out "$2"
+fi
+if [ "${1:-}" = --wheel ]; then
+    # `--strip` is an argument of the module's own crate and no setting of the profile: nothing below it is compiled
+    # again. The interpreter is the one of `develop`, for another one would compile PyO3 again.
+    rm -f "$2"/lancemem-*.whl
+    exec .venv/bin/maturin build --release --locked --strip --auditwheel repair \
+        --interpreter "$VIRTUAL_ENV/bin/python" --out "$2"
 fi
 .venv/bin/maturin develop --release
 .venv/bin/python -c "import lancemem"

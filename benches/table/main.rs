@@ -4,9 +4,10 @@
 //! Does not own: the measurements (a module each; `common` has their common parts), or the benches
 //! of the core (`put`, `object_store`).
 //!
-//! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`
+//! `cargo bench --workspace --bench table -- NAME [ARGUMENTS]`; without a name all of them, one
+//! after the other.
 
-#![expect(clippy::print_stderr, reason = "a program that says what it wants")]
+#![expect(clippy::print_stderr, reason = "a program names what it runs and what it takes")]
 #![recursion_limit = "256"]
 
 mod common;
@@ -29,9 +30,14 @@ fn main() {
     // Cargo itself adds `--bench`.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let wanted = arguments.first().map(String::as_str);
-    let found = BENCHES.iter().find(|(name, _)| Some(*name) == wanted);
-    if let Some((_, run)) = found {
+    let Some(wanted) = arguments.first() else {
+        for (name, run) in BENCHES {
+            eprintln!("{name}:");
+            run(&[]);
+        }
+        return;
+    };
+    if let Some((_, run)) = BENCHES.iter().find(|(name, _)| name == wanted) {
         run(&arguments[1..]);
     } else {
         let names = BENCHES.map(|(name, _)| name).join(", ");
