@@ -19,6 +19,12 @@ ifndef LANCEMEM_STARTED
 export LANCEMEM_STARTED := $(shell date +%s)
 endif
 
+# Whether this machine had compiled Lance when make started. The makes below inherit the answer.
+ifndef LANCEMEM_WAS_WARM
+export LANCEMEM_WAS_WARM := $(if $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib),yes,no)
+endif
+IS_WARM := $(filter yes,$(LANCEMEM_WAS_WARM))
+
 STAGE := scripts/stage.sh
 SUBMAKE := $(MAKE) --no-print-directory
 BIN := .venv/bin
@@ -151,10 +157,12 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 # Ten thousand lives are eight minutes of two cores (docs/simulation.md). A machine that compiles Lance first
 # has no time for them within CI's ninety minutes, nor for libFuzzer, nor for the link of benches that clippy
 # has checked.
-IS_WARM := $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib)
 CI_SEEDS := $(if $(IS_WARM),10000,2000)
 CI_FUZZ := $(if $(IS_WARM),60)
 CI_BENCHES := $(if $(IS_WARM),bench-build)
+# Fewer rounds of each random test, for the same reason. No test is left out.
+CI_ROUNDS := $(if $(IS_WARM),,LANCEMEM_CHAOS_ROUNDS=4 LANCEMEM_KILLS=6 LANCEMEM_POINT_KILLS=8 \
+	LANCEMEM_TAKEOVERS=100 LANCEMEM_SPARK_KILLS=6)
 SCHEDULES ?= 100000
 
 test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds where Lance is compiled already
@@ -214,11 +222,11 @@ test-rust: $(TOOLS) ## all Rust tests
 	cargo test --doc --release --workspace --quiet
 
 test-py: $(MODULE) ## Python tests that need no Spark
-	$(BIN)/python -m pytest -m "not spark"
+	$(CI_ROUNDS) $(BIN)/python -m pytest -m "not spark"
 
 test-spark: $(MODULE) ## Python tests on a local Spark (needs Java 17)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "the Spark tests need Java 17"; exit 1; }
-	$(BIN)/python -m pytest -m spark
+	$(CI_ROUNDS) $(BIN)/python -m pytest -m spark
 
 # The oldest Spark that is supported; its folder goes before that of .venv. It leaves sockets open.
 OLDEST_SPARK := 4.1.0
