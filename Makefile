@@ -20,10 +20,10 @@ export LANCEMEM_STARTED := $(shell date +%s)
 endif
 
 # Whether this machine had compiled Lance when make started. The makes below inherit the answer.
-ifndef LANCEMEM_WAS_WARM
-export LANCEMEM_WAS_WARM := $(if $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib),yes,no)
+ifndef WAS_WARM
+export WAS_WARM := $(if $(wildcard $(CARGO_TARGET_DIR)/release/deps/liblance-*.rlib),yes,no)
 endif
-IS_WARM := $(filter yes,$(LANCEMEM_WAS_WARM))
+IS_WARM := $(filter yes,$(WAS_WARM))
 
 STAGE := scripts/stage.sh
 SUBMAKE := $(MAKE) --no-print-directory
