@@ -139,6 +139,21 @@ GROUPS = {
         "table.txn_version('loader', shard=0)",
         "table.shard_ordinals(rows)",
     ],
+    "first calls": [
+        "table.head(5)",
+        "again.update({'value': 'value + 1'})",
+        "again.merge(rows).when_matched_update_all().execute()",
+    ],
+    "writers": [
+        "writer.put(rows)",
+        "writer.delete([1])",
+        "writer.apply(rows, pa.array([False] * 2000))",
+        "writer.scan().count_rows()",
+        "writer.get([1, 2])",
+        "writer.flush()",
+        "writer.stats()",
+        "again.writer().close()",
+    ],
     "jobs": [
         "job.put(rows)",
         "job.put(rows, durable=False)",
@@ -186,8 +201,9 @@ GROUPS = {
         "table.admin.abandon_generations(0, through_generation=1)",
     ],
 }
-# Attributes and methods that only return a stored value.
+# Attributes and methods that only return a stored value, and pylance's own call.
 NO_CALLS = {
+    "to_lance",
     *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
     *("deletion_vectors", "base_version", "num_base_fragments"),
 }
@@ -203,6 +219,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     again = lancemem.create_table(sys.argv[1] + "-again", rows.schema, primary_key="id")
     snapshot = table.snapshot()
     group = sys.argv[2]
+    writer = table.writer() if group == "writers" else None
     job = table.start_job(shard=0) if group in ("jobs", "endpoints") else None
     if group == "endpoints":
         endpoint = job.serve()
@@ -238,6 +255,7 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
 def test_every_public_call_is_among_those() -> None:
     called = " ".join(call for calls in GROUPS.values() for call in calls) + " .finish("
     kinds = (lancemem.Table, lancemem.Job, lancemem.Snapshot, lancemem.BulkWriter, lancemem.Scan)
-    for kind in (*kinds, lancemem.Admin, lancemem.Endpoint, lancemem.RemoteJob):
+    more = (lancemem.TableWriter, lancemem.Admin, lancemem.Endpoint, lancemem.RemoteJob)
+    for kind in (*kinds, *more):
         names = {name for name in dir(kind) if not name.startswith("_")} - NO_CALLS
         assert {name for name in names if f".{name}(" not in called} == set()

@@ -213,9 +213,9 @@ def test_an_argument_of_a_wrong_kind_is_told_what_it_can_be(
         lancemem.create_table(table.uri + "2", schema, primary_key=names)
     with pytest.raises(TypeError, match=r"'jobs': expected jobs, of start_job or .*, got int"):
         table.scan(consistency="live", jobs=[wrong])
-    nothing: Any = None
+    nothing: Any = []
     with pytest.raises(
-        TypeError, match="'shard': expected the ordinal of a shard or its id, got None"
+        TypeError, match="'shard': expected the ordinal of a shard or its id, got list"
     ):
         table.start_job(shard=nothing)
     for beyond in (-1, 2**31, 2**32):
