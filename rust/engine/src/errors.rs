@@ -600,6 +600,8 @@ mod tests {
 
     #[test]
     fn an_error_of_datafusion_keeps_the_error_that_it_carries() {
+        // DataFusion has an object store of its own, older than Lance's.
+        type Refused = datafusion::object_store::Error;
         let lance = || DataFusionError::External(Box::new(lance_core::Error::internal("broken")));
         let shared = DataFusionError::Shared(Arc::new(lance()));
         for error in [lance(), lance().context("running"), shared] {
@@ -609,8 +611,6 @@ mod tests {
                 matches!(error.source(), Some(source) if source.is::<lance_core::Error>());
             assert!(is_lance, "{text}: {error}");
         }
-        // DataFusion has an object store of its own, older than Lance's.
-        type Refused = datafusion::object_store::Error;
         let refused = Refused::Generic { store: "S3", source: "key=AKIA0123".into() };
         let error = from_datafusion("scanning", DataFusionError::ObjectStore(Box::new(refused)));
         assert!(matches!(error.source(), Some(source) if source.is::<Refused>()));
