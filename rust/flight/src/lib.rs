@@ -8,13 +8,14 @@
 //! `service`, `connection_limit`, `endpoint`, then `remote`, the other end.
 //!
 //! ```no_run
-//! use lancemem::{Consistency, Table, WriterConfig};
+//! use lancemem::{Consistency, MaintenanceConfig, Table, WriterConfig};
 //! use lancemem_flight::{RemoteJob, ServeOptions, serve};
 //!
 //! # async fn example() -> lancemem::Result<()> {
 //! let table = Table::open("/data/board.lance").await?;
 //! let shard_id = table.shard_of(0).await?;
-//! let job = table.start_job(shard_id, WriterConfig::default()).await?;
+//! let (config, maintenance) = (WriterConfig::default(), MaintenanceConfig::default());
+//! let job = table.start_job(shard_id, config, maintenance).await?;
 //! let endpoint = serve(&job, ServeOptions::default()).await?;
 //! let (location, token) = (endpoint.location(), endpoint.token());
 //!
