@@ -245,8 +245,8 @@ class TableReads(_lancemem.Table):
         """Open the base table with pylance, which has to be installed.
 
         The dataset has the rows that compactions have moved into the base table. **Rows in logs and
-        SSTables are not in it, and rows that those replace or delete still are.** `compact` moves
-        SSTables first; a job's `flush` makes an SSTable of its log.
+        SSTables are not in it, and rows that those replace or delete still are.**
+        `compact(flush=True)` moves them into the base table.
 
         Returns:
             A `lance.LanceDataset` of the newest version of the base table.
@@ -255,7 +255,7 @@ class TableReads(_lancemem.Table):
             ModuleNotFoundError: pylance is not installed.
 
         Example:
-            table.compact()
+            table.compact(flush=True)
             table.to_lance().create_scalar_index("name", "BTREE")
         """
         try:

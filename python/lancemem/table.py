@@ -76,7 +76,7 @@ class Table(TableReads, TableChanges):
         return f'Table("{self.uri}", {columns}{self._sizes()})'
 
     def _sizes(self) -> str:
-        """Count rows without reading any. Rows that a newer row replaces are among them."""
+        """Count rows by `stats`. Rows that a newer row replaces are among them."""
         try:
             stats = self.stats()
         except _lancemem.LancememError:

@@ -3,6 +3,7 @@
 //! Owns: its entries and bytes by a listing, and its rows by a read.
 //! Does not own: the rows themselves (`recover`), or when they are flushed.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::format::{ShardManifest, WalEntry, paths};
@@ -10,8 +11,7 @@ use crate::store::{ManifestStore, Store};
 use crate::types::{Generation, Result};
 use crate::wal::WalTail;
 
-/// How often a read starts again because the owner flushed meanwhile.
-const READS: usize = 8;
+use super::log_read::read_beside_owner;
 
 /// The entries of a log that no flush has covered, fence sentinels included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,25 +52,10 @@ pub async fn log_size(store: &Store, manifest: &ShardManifest) -> Result<LogSize
 /// # Errors
 /// A storage error, or damage of the log.
 pub async fn log_rows(store: &Store, manifests: &ManifestStore) -> Result<u64> {
-    let mut manifest = manifests.existing().await?;
-    let mut reads = 1;
-    loop {
-        let error = match rows_above(store, &manifest).await {
-            Ok(rows) => return Ok(rows),
-            Err(error) => error,
-        };
-        // The owner may have flushed: what looked like damage counts only while the manifest
-        // stands still.
-        let newest = manifests.existing().await?;
-        if newest.version <= manifest.version || reads == READS {
-            return Err(error);
-        }
-        manifest = newest;
-        reads += 1;
-    }
+    read_beside_owner(manifests, |manifest| rows_above(store, manifest)).await
 }
 
-async fn rows_above(store: &Store, manifest: &ShardManifest) -> Result<u64> {
+async fn rows_above(store: &Store, manifest: Arc<ShardManifest>) -> Result<u64> {
     let (current, mut rows) = (manifest.current_generation, 0);
     let after = manifest.replay_after_wal_entry_position;
     let mut tail = WalTail::new(store.clone(), manifest.shard_id, after);
@@ -93,7 +78,6 @@ fn unflushed_rows(entry: &WalEntry, current: Generation) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use lancemem_testkit::{FaultyStore, KeyShape};
 

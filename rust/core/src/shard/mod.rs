@@ -6,7 +6,7 @@
 //!
 //! Reading order: `batch` (what a write is), `placement` (the put path), `state`, `admission`,
 //! `append`, `flush`, `follow`, `transactions`, `writer`, `recover`, `claim`, `turn`, `ingest`,
-//! `log_size`, `observer`, `repair`.
+//! `log_read`, `log_size`, `observer`, `repair`.
 //!
 //! Locks of a job, in the order in which a thread may take them. `placing` and the locks below it
 //! are never held over an `await`:
@@ -29,6 +29,7 @@ mod claim;
 mod flush;
 mod follow;
 mod ingest;
+mod log_read;
 mod log_size;
 mod observer;
 mod placement;

@@ -6,6 +6,7 @@
 //! manifest version that lists a generation carries the transaction ids of the generation's rows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::format::ShardManifest;
@@ -13,10 +14,8 @@ use crate::store::{ManifestStore, Store};
 use crate::types::{Error, Generation, Result, ShardId, Standing, Txn, Txns, once_name};
 use crate::wal::WalTail;
 
+use super::log_read::read_beside_owner;
 use super::recover::Replayed;
-
-/// How often a read starts again because the owner flushed meanwhile.
-const READS: usize = 8;
 
 /// The transaction ids that a job holds.
 #[derive(Debug, Default)]
@@ -116,25 +115,10 @@ pub(super) async fn expiry(manifests: &ManifestStore, recorded: &Txns) -> Option
 /// # Errors
 /// A storage error, or damage of the log.
 pub async fn recorded_txns(store: &Store, manifests: &ManifestStore) -> Result<Txns> {
-    let mut manifest = manifests.existing().await?;
-    let mut reads = 1;
-    loop {
-        let error = match txns_above(store, &manifest).await {
-            Ok(txns) => return Ok(txns),
-            Err(error) => error,
-        };
-        // The owner may have flushed: what looked like damage counts only while the manifest
-        // stands still.
-        let newest = manifests.existing().await?;
-        if newest.version <= manifest.version || reads == READS {
-            return Err(error);
-        }
-        manifest = newest;
-        reads += 1;
-    }
+    read_beside_owner(manifests, |manifest| txns_above(store, manifest)).await
 }
 
-async fn txns_above(store: &Store, manifest: &ShardManifest) -> Result<Txns> {
+async fn txns_above(store: &Store, manifest: Arc<ShardManifest>) -> Result<Txns> {
     let mut txns = manifest.txns.clone();
     let after = manifest.replay_after_wal_entry_position;
     let mut tail = WalTail::new(store.clone(), manifest.shard_id, after);
