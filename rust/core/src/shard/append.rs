@@ -163,33 +163,28 @@ impl GroupCommit {
     }
 
     /// Appends the queued batches of one generation as one entry. Returns whether more may follow.
-    async fn append_next(&self, appender: &mut WalAppender) -> bool {
+    ///
+    /// # Errors
+    /// The error of the append, which stops the job.
+    async fn append_next(&self, appender: &mut WalAppender) -> Result<bool> {
         if self.is_stopped() {
-            return false;
+            return Ok(false);
         }
         let group = self.queue.take_group();
-        let Some(generation) = group.first().map(|queued| queued.generation) else { return true };
+        let Some(generation) = group.first().map(|queued| queued.generation) else {
+            return Ok(true);
+        };
         let bytes = group.iter().map(|queued| queued.bytes).sum();
         let txns = txns_of(&group);
         let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
-        match appender.append(&batches, generation, &txns).await {
-            Ok(position) => self.appended(generation, position, batches.len(), bytes),
-            Err(error) => self.stop(error),
-        }
+        let position = appender.append(&batches, generation, &txns).await?;
+        Ok(self.appended(generation, position, batches.len(), bytes))
     }
 
     /// Whether the job was stopped, for example by a fenced flush: no put waits for the queued rows
     /// any more.
     fn is_stopped(&self) -> bool {
         self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22")
-    }
-
-    /// Stops the job with the error of an append. Returns whether more entries may follow: none may
-    /// stand behind one that failed.
-    fn stop(&self, error: Error) -> bool {
-        tracing::error!(shard = %self.shard_id, %error, "the job stops");
-        self.queue.fail(error);
-        mutant!("B22")
     }
 
     /// Records the position, then acknowledges the rows as durable. False where the rows are never
@@ -268,11 +263,26 @@ impl Shared {
     async fn append_group(self: Arc<Self>, mut guard: AppendGuard) -> bool {
         let end = TaskEnd::of(&self, "append");
         let goes_on = match guard.as_mut() {
-            Some(appender) => self.log.append_next(appender).await,
+            Some(appender) => self
+                .log
+                .append_next(appender)
+                .await
+                .unwrap_or_else(|error| self.stop_appends(error)),
             None => false,
         };
         end.expected();
         goes_on
+    }
+
+    /// Stops the job with the error of an append. Returns whether more entries may follow: none may
+    /// stand behind one that failed.
+    fn stop_appends(&self, error: Error) -> bool {
+        // A fence has a line of its own.
+        if !matches!(error, Error::Fenced { .. }) {
+            tracing::error!(shard = %self.shard_id, %error, "the job stops");
+        }
+        self.fail(error);
+        mutant!("B22")
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::ShardIdentity;
 use super::admission::Admission;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
+    /// When the claim began.
+    pub started: Instant,
     pub config: WriterConfig,
     pub follower: SchemaFollower,
     pub log: GroupCommit,
@@ -270,10 +273,23 @@ impl Shared {
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
     }
 
+    /// Stops the job with `error`, unless it has stopped before. A fence is logged once.
+    pub(super) fn fail(&self, error: Error) {
+        let fenced_by = match &error {
+            Error::Fenced { stored, .. } => Some(*stored),
+            _ => None,
+        };
+        if self.log.queue.fail(error)
+            && let Some(epoch) = fenced_by
+        {
+            self.log_fence(epoch);
+        }
+    }
+
     /// Stops the job where `answer` is a fencing error. No running put is acknowledged any more.
     pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(fenced @ Error::Fenced { .. }) = &answer {
-            self.log.queue.fail(fenced.clone());
+            self.fail(fenced.clone());
         }
         answer
     }
@@ -290,7 +306,7 @@ impl Shared {
         stopped
     }
 
-    fn stats(&self) -> JobStats {
+    pub(super) fn stats(&self) -> JobStats {
         let state = self.state();
         let (puts, log, flush) = (&self.counters, &self.log.counters, &self.flusher.counters);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

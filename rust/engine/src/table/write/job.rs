@@ -168,7 +168,10 @@ impl Job {
         let is_foreign = catalog.is_foreign(&manifest).await?;
         let sharding = if is_foreign { &manifest.sharding } else { &catalog.sharding_record };
         let sharding = sharding.clone();
-        let identity = ShardIdentity::new(shard_id).with_routing(routing).with_sharding(sharding);
+        let identity = ShardIdentity::new(shard_id)
+            .with_routing(routing)
+            .with_sharding(sharding)
+            .with_table(catalog.uri().to_owned());
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
             base: catalog.base.clone(),
