@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use arrow_array::RecordBatch;
@@ -54,8 +54,8 @@ pub(super) struct GroupCommit {
     shard_id: ShardId,
     pub queue: WalQueue,
     pub counters: AppendCounters,
-    /// The position of the claim's fence sentinel. The first entry of the job follows it.
-    pub sentinel: WalPosition,
+    /// The position of the newest entry of the job; before the first entry, of its fence sentinel.
+    newest: AtomicU64,
     /// Locked by the appending task for as long as it runs.
     running: tokio::sync::Mutex<()>,
     /// Locked by the put or task that appends; `None` once the appending task has ended.
@@ -78,7 +78,7 @@ impl GroupCommit {
             shard_id,
             queue,
             counters: AppendCounters::default(),
-            sentinel: appender.sentinel(),
+            newest: AtomicU64::new(appender.sentinel().get()),
             running: tokio::sync::Mutex::new(()),
             appender: Arc::new(tokio::sync::Mutex::new(Some(appender))),
             crowded: AtomicBool::new(false),
@@ -89,6 +89,11 @@ impl GroupCommit {
     /// Whether puts of several threads come at the same time.
     pub fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// The position of the newest entry of the job; before the first entry, of its fence sentinel.
+    pub fn newest_position(&self) -> WalPosition {
+        WalPosition(self.newest.load(Ordering::Acquire))
     }
 
     /// Waits for a put's entry; the wait counts from `since`, because the entry may be written
@@ -197,6 +202,8 @@ impl GroupCommit {
         bytes: usize,
     ) -> bool {
         self.positions.lock().insert(generation, position);
+        // Before the acknowledgement: the next put of an acknowledged caller is behind this entry.
+        self.newest.store(position.get(), Ordering::Release);
         self.crowded.store(batches > 1, Ordering::Relaxed);
         count(&self.counters.wal_entries, 1);
         count(&self.counters.wal_batches, batches);

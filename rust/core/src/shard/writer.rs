@@ -216,12 +216,21 @@ impl ShardWriter {
         self.shared.epoch
     }
 
-    /// The position and epoch of the entry that the first put of this job becomes, for
-    /// [`PlannedEntry::standing`].
+    /// The place of the entry that the next put of this job becomes, for
+    /// [`PlannedEntry::standing`]. The caller is the only one that puts, and its last put was
+    /// durable.
     #[must_use]
-    pub fn first_entry(&self) -> PlannedEntry {
+    pub fn next_entry(&self) -> PlannedEntry {
+        let newest = self.newest_entry();
+        PlannedEntry { position: newest.position.next(), ..newest }
+    }
+
+    /// The place of the newest entry of this job, for [`PlannedEntry::is_stored`]; before the first
+    /// put, of its fence sentinel.
+    #[must_use]
+    pub fn newest_entry(&self) -> PlannedEntry {
         let shared = &self.shared;
-        let position = shared.log.sentinel.next();
+        let position = shared.log.newest_position();
         PlannedEntry { shard_id: shared.shard_id, position, epoch: shared.epoch }
     }
 
