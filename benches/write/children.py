@@ -102,6 +102,26 @@ def writer_beside_job(folder: Path, puts: int, *, fsync: bool) -> dict[str, floa
     return found
 
 
+def upserts_beside_jobs(folder: Path, calls: int, *, fsync: bool) -> dict[str, float]:
+    """Upsert one row without a writer, in turn with a job for each row on another table."""
+    from benches.write.peers.lancemem_job import open_table  # noqa: PLC0415 - as above
+
+    upserted, claimed = (open_table(folder, name, fsync=fsync) for name in ("upserted", "claimed"))
+    rows = batches_of("int64", "random", calls, 1)
+
+    def by_a_job(row: Any) -> None:  # noqa: ANN401 - an Arrow batch
+        job = claimed.start_job(shard=0)
+        job.put(row)
+        job.close(flush=None)
+
+    return _in_turn(
+        {
+            "upsert": [partial(upserted.upsert, row) for row in rows],
+            "job": [partial(by_a_job, row) for row in rows],
+        }
+    )
+
+
 def _in_turn(sides: dict[str, list[Callable[[], object]]]) -> dict[str, float]:
     """Time two lists of as many calls, ten by ten: both see the same load of the disk."""
     counter = Counter()
@@ -271,6 +291,7 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "producers": producers,
     "writer-beside-job": writer_beside_job,
     "writer-threads": writer_threads,
+    "upserts-beside-jobs": upserts_beside_jobs,
     "leave-lancemem": leave_lancemem,
     "leave-pylance": leave_pylance,
     "reopen-lancemem": reopen_lancemem,

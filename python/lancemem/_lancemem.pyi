@@ -555,9 +555,10 @@ class Table:
         """Add or replace rows by key, routed to their shards. Returns when all rows are durable.
 
         Where a job or a writer of this process has the shard, the rows go through it. Otherwise the
-        call takes over the shard for its length, in turn with other such calls of any process. **A
-        job that runs on it in another process is stopped.** A call that loses a shard to another
-        writer claims it again. A program that writes often uses `writer`.
+        call takes over the shard, in turn with other such calls of any process. **A job that runs
+        on it in another process is stopped.** Calls that follow within a second need not take it
+        over again. A call that loses a shard to another writer claims it again. A program that
+        writes often uses `writer`.
 
         Values are cast to the column's type where the cast loses nothing. Doubles have rules of
         their own (docs/write-path.md):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from benches.write.cases import durable, flush, key_value, put, replay, writer
+from benches.write.cases import durable, flush, key_value, put, replay, upsert, writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ CASES: dict[str, Case] = {
     "unsynced": durable.run_unsynced,
     "writer": writer.run,
     "writer-threads": writer.run_threads,
+    "upsert": upsert.run,
     "replay": replay.run,
     "flush": flush.run,
 }
@@ -37,6 +38,7 @@ TITLES = {
     "unsynced": "durable put without fsync, against pylance",
     "writer": "durable put of one row through a table's writer, against a put of a job",
     "writer-threads": "durable puts of four threads through one writer, against one thread",
+    "upsert": "upsert in a loop without a writer, against a job for each row",
     "replay": "replay of a WAL that a dead process left, against pylance",
     "flush": "flush of a MemTable, against pylance and lance",
 }

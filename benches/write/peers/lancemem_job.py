@@ -1,4 +1,4 @@
-"""lancemem: a job on the one shard of a fresh table, or a writer of all its shards.
+"""lancemem: a job on the one shard of a fresh table, a writer of all its shards, or the table.
 
 Owns: how lancemem is opened for every bench. Does not own: the timed part.
 """
@@ -27,6 +27,16 @@ class LancememPeer:
     def close(self) -> None:
         """Flush and end, as the close of pylance does."""
         self.job.close(flush=True)
+
+
+def open_table(folder: Path, name: str, **settings: Any) -> lancemem.Table:  # noqa: ANN401
+    """Create a table with an int64 key and one shard, whose jobs have these settings."""
+    return lancemem.create_table(
+        str(folder / f"{name}.lance"),
+        schema_of("int64"),
+        primary_key=key_names("int64"),
+        config=lancemem.WriterConfig(**settings),
+    )
 
 
 def open_writer(folder: Path, shards: int, **settings: Any) -> lancemem.TableWriter:  # noqa: ANN401

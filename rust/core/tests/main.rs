@@ -10,6 +10,7 @@ mod backpressure;
 mod damage;
 mod damage_everywhere;
 mod durability;
+mod events;
 mod fencing;
 mod fixture;
 mod flush_failures;

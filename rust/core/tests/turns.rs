@@ -149,11 +149,11 @@ async fn an_entry_is_in_the_log_or_never_will_be_once_a_successor_has_put_its_fe
     within(async {
         let fixture = Fixture::new().await;
         let (store, first) = (fixture.store(), fixture.open().await);
-        let entry = first.first_entry();
+        let entry = first.next_entry();
         assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Absent);
         fixture.put(&first, &[(1, 10)]).await.unwrap();
         let second = fixture.open().await;
-        let lost = second.first_entry();
+        let lost = second.next_entry();
         fixture.open().await;
         assert_eq!(fixture.put(&second, &[(2, 20)]).await.unwrap_err().kind(), ErrorKind::Fenced);
         assert_eq!(entry.standing(&store).await.unwrap(), EntryStanding::Written);
@@ -171,7 +171,7 @@ async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_i
             let effect = if lands { Effect::HoldAnswer } else { Effect::Hold }(hold.clone());
             let fixture = Arc::new(Fixture::new().await);
             let first = Arc::new(fixture.open().await);
-            let entry = first.first_entry();
+            let entry = first.next_entry();
             fixture.storage.inject(Fault::new(Request::Put, "/wal/", effect));
             let put = fixture.spawn_put(&first, &[(1, 10)]);
             hold.wait_for_visitors(1).await;
@@ -185,4 +185,29 @@ async fn an_entry_that_was_under_way_when_its_writer_was_fenced_is_found_where_i
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn each_put_of_a_job_has_a_place_of_its_own_that_is_known_before_the_put() {
+    within(async {
+        let fixture = Fixture::new().await;
+        let (store, first) = (fixture.store(), fixture.open().await);
+        assert!(!first.newest_entry().is_stored(&store).await.unwrap(), "a fence has no rows");
+        for number in 0..4 {
+            let entry = first.next_entry();
+            fixture.put(&first, &[(number, 10)]).await.unwrap();
+            assert_eq!(first.newest_entry(), entry);
+            assert!(entry.is_stored(&store).await.unwrap());
+            if number == 1 {
+                first.flush().await.unwrap();
+            }
+        }
+        let (written, lost) = (first.newest_entry(), first.next_entry());
+        let second = fixture.open().await;
+        assert_eq!(fixture.put(&first, &[(4, 40)]).await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(written.standing(&store).await.unwrap(), EntryStanding::Written);
+        assert_eq!(lost.standing(&store).await.unwrap(), EntryStanding::Lost);
+        assert_eq!(second.newest_entry().position, lost.position, "it is the fence");
+    })
+    .await;
 }

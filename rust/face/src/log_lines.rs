@@ -1,8 +1,13 @@
 //! Log lines of the engine, queued for the language that called it.
 //!
 //! Owns: the queue. A thread of the engine puts a line into it, and the next call of a binding
-//! passes it on. Threads of the engine never request the lock of a language.
+//! passes it on. Threads of the engine never request the lock of a language. Whether lines of level
+//! INFO are collected.
 //! Does not own: the logger of the language, with its levels and handlers.
+//!
+//! A call of a binding has the lock of its language anyway, so it asks the logger for its level and
+//! passes the answer to [`show_info`]. While the program shows no line of level INFO, an event of
+//! that level costs one atomic load: `tracing` compares it with its global maximum level.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -11,7 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lancemem::PerProcess;
 use parking_lot::Mutex;
 pub use tracing::Level;
+use tracing::callsite::rebuild_interest_cache;
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -34,6 +41,15 @@ pub fn collect() {
     let _ = tracing::subscriber::set_global_default(Collector(&LINES));
 }
 
+/// Sets whether lines of level INFO are collected, as they are at first. A call that changes nothing
+/// costs one atomic load.
+#[inline]
+pub fn show_info(is_shown: bool) {
+    if LINES.show_info(is_shown) {
+        rebuild_interest_cache();
+    }
+}
+
 /// Takes the queued lines, the oldest first; `None` if there are none. A call without lines costs
 /// one atomic access.
 #[inline]
@@ -45,11 +61,30 @@ struct Queue {
     lines: PerProcess<Mutex<VecDeque<Line>>>,
     /// Whether lines are queued.
     any: AtomicBool,
+    /// Whether lines of level INFO are dropped.
+    hides_info: AtomicBool,
 }
 
 impl Queue {
     const fn new() -> Self {
-        Self { lines: PerProcess::new(Mutex::default), any: AtomicBool::new(false) }
+        Self {
+            lines: PerProcess::new(Mutex::default),
+            any: AtomicBool::new(false),
+            hides_info: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets whether lines of level INFO are collected. Returns whether that is a change.
+    #[inline]
+    fn show_info(&self, is_shown: bool) -> bool {
+        let hides = !is_shown;
+        self.hides_info.load(Ordering::Relaxed) != hides
+            && self.hides_info.swap(hides, Ordering::AcqRel) != hides
+    }
+
+    /// The lowest level that is collected.
+    fn level(&self) -> Level {
+        if self.hides_info.load(Ordering::Acquire) { Level::WARN } else { Level::INFO }
     }
 
     fn push(&self, line: Line) {
@@ -70,14 +105,18 @@ impl Queue {
     }
 }
 
-/// Takes lancemem's own events from `info` on, and no spans.
+/// Takes lancemem's own events from [`Queue::level`] on, and no spans.
 struct Collector(&'static Queue);
 
 impl Subscriber for Collector {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
-            && *metadata.level() <= Level::INFO
+            && *metadata.level() <= self.0.level()
             && metadata.target().starts_with("lancemem")
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0.level().into())
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -146,5 +185,24 @@ mod tests {
         });
         let text = "the flush of a shard failed shard=7 path=\"a/b\"".to_owned();
         assert_eq!(QUEUE.take(), Some(VecDeque::from([Line { level: Level::WARN, text }])));
+    }
+
+    #[test]
+    fn a_line_of_level_info_is_collected_while_the_program_shows_such_lines() {
+        static QUEUE: Queue = Queue::new();
+        with_default(Collector(&QUEUE), || {
+            for (is_shown, is_change) in
+                [(true, false), (false, true), (false, false), (true, true)]
+            {
+                assert_eq!(QUEUE.show_info(is_shown), is_change);
+                rebuild_interest_cache();
+                tracing::info!("flushed");
+                tracing::warn!("a flush failed");
+                let lines = QUEUE.take().expect("lines");
+                let levels: Vec<Level> = lines.iter().map(|line| line.level).collect();
+                let expected = [Level::INFO, Level::WARN];
+                assert_eq!(levels, expected[usize::from(!is_shown)..]);
+            }
+        });
     }
 }

@@ -56,6 +56,7 @@ pub fn run<T: Send>(
     py: Python<'_>,
     work: impl Future<Output = lancemem::Result<T>> + Send,
 ) -> PyResult<T> {
+    logging::follow_level(py)?;
     lancemem_face::run(&Interpreter(py), work)
 }
 

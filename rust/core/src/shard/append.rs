@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use arrow_array::RecordBatch;
@@ -54,8 +54,8 @@ pub(super) struct GroupCommit {
     shard_id: ShardId,
     pub queue: WalQueue,
     pub counters: AppendCounters,
-    /// The position of the claim's fence sentinel. The first entry of the job follows it.
-    pub sentinel: WalPosition,
+    /// The position of the newest entry of the job; before the first entry, of its fence sentinel.
+    newest: AtomicU64,
     /// Locked by the appending task for as long as it runs.
     running: tokio::sync::Mutex<()>,
     /// Locked by the put or task that appends; `None` once the appending task has ended.
@@ -78,7 +78,7 @@ impl GroupCommit {
             shard_id,
             queue,
             counters: AppendCounters::default(),
-            sentinel: appender.sentinel(),
+            newest: AtomicU64::new(appender.sentinel().get()),
             running: tokio::sync::Mutex::new(()),
             appender: Arc::new(tokio::sync::Mutex::new(Some(appender))),
             crowded: AtomicBool::new(false),
@@ -89,6 +89,11 @@ impl GroupCommit {
     /// Whether puts of several threads come at the same time.
     pub fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// The position of the newest entry of the job; before the first entry, of its fence sentinel.
+    pub fn newest_position(&self) -> WalPosition {
+        WalPosition(self.newest.load(Ordering::Acquire))
     }
 
     /// Waits for a put's entry; the wait counts from `since`, because the entry may be written
@@ -163,33 +168,28 @@ impl GroupCommit {
     }
 
     /// Appends the queued batches of one generation as one entry. Returns whether more may follow.
-    async fn append_next(&self, appender: &mut WalAppender) -> bool {
+    ///
+    /// # Errors
+    /// The error of the append, which stops the job.
+    async fn append_next(&self, appender: &mut WalAppender) -> Result<bool> {
         if self.is_stopped() {
-            return false;
+            return Ok(false);
         }
         let group = self.queue.take_group();
-        let Some(generation) = group.first().map(|queued| queued.generation) else { return true };
+        let Some(generation) = group.first().map(|queued| queued.generation) else {
+            return Ok(true);
+        };
         let bytes = group.iter().map(|queued| queued.bytes).sum();
         let txns = txns_of(&group);
         let batches: Vec<RecordBatch> = group.into_iter().map(|queued| queued.batch).collect();
-        match appender.append(&batches, generation, &txns).await {
-            Ok(position) => self.appended(generation, position, batches.len(), bytes),
-            Err(error) => self.stop(error),
-        }
+        let position = appender.append(&batches, generation, &txns).await?;
+        Ok(self.appended(generation, position, batches.len(), bytes))
     }
 
     /// Whether the job was stopped, for example by a fenced flush: no put waits for the queued rows
     /// any more.
     fn is_stopped(&self) -> bool {
         self.queue.check().is_err() && !mutant!("L2") && !mutant!("B22")
-    }
-
-    /// Stops the job with the error of an append. Returns whether more entries may follow: none may
-    /// stand behind one that failed.
-    fn stop(&self, error: Error) -> bool {
-        tracing::error!(shard = %self.shard_id, %error, "the job stops");
-        self.queue.fail(error);
-        mutant!("B22")
     }
 
     /// Records the position, then acknowledges the rows as durable. False where the rows are never
@@ -202,6 +202,8 @@ impl GroupCommit {
         bytes: usize,
     ) -> bool {
         self.positions.lock().insert(generation, position);
+        // Before the acknowledgement: the next put of an acknowledged caller is behind this entry.
+        self.newest.store(position.get(), Ordering::Release);
         self.crowded.store(batches > 1, Ordering::Relaxed);
         count(&self.counters.wal_entries, 1);
         count(&self.counters.wal_batches, batches);
@@ -268,11 +270,26 @@ impl Shared {
     async fn append_group(self: Arc<Self>, mut guard: AppendGuard) -> bool {
         let end = TaskEnd::of(&self, "append");
         let goes_on = match guard.as_mut() {
-            Some(appender) => self.log.append_next(appender).await,
+            Some(appender) => self
+                .log
+                .append_next(appender)
+                .await
+                .unwrap_or_else(|error| self.stop_appends(error)),
             None => false,
         };
         end.expected();
         goes_on
+    }
+
+    /// Stops the job with the error of an append. Returns whether more entries may follow: none may
+    /// stand behind one that failed.
+    fn stop_appends(&self, error: Error) -> bool {
+        // A fence has a line of its own.
+        if !matches!(error, Error::Fenced { .. }) {
+            tracing::error!(shard = %self.shard_id, %error, "the job stops");
+        }
+        self.fail(error);
+        mutant!("B22")
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::append::GroupCommit;
@@ -47,13 +48,15 @@ pub struct ShardIdentity {
     pub routing: Option<(Sharding, i32)>,
     /// The [`Sharding::record`] of the table; `None` for a manual shard.
     pub sharding: Option<String>,
+    /// The URI of the table, for log lines.
+    pub table: Option<String>,
 }
 
 impl ShardIdentity {
     /// A manual shard.
     #[must_use]
     pub const fn new(shard_id: ShardId) -> Self {
-        Self { shard_id, routing: None, sharding: None }
+        Self { shard_id, routing: None, sharding: None, table: None }
     }
 
     /// Sets [`Self::routing`].
@@ -66,6 +69,12 @@ impl ShardIdentity {
     #[must_use]
     pub fn with_sharding(self, sharding: impl Into<Option<String>>) -> Self {
         Self { sharding: sharding.into(), ..self }
+    }
+
+    /// Sets [`Self::table`].
+    #[must_use]
+    pub fn with_table(self, table: impl Into<Option<String>>) -> Self {
+        Self { table: table.into(), ..self }
     }
 
     /// Refuses a routing under which no row could ever belong to the shard.
@@ -170,6 +179,7 @@ impl ShardWriter {
         config: WriterConfig,
         turn: Option<&ClaimTurn>,
     ) -> Result<Self> {
+        let started = Instant::now();
         let (shard_id, scan_batch) = (identity.shard_id, config.manifest_scan_batch_size);
         let manifests = Arc::new(ManifestStore::new(store.clone(), shard_id, scan_batch));
         if mutant!("B21") {
@@ -211,6 +221,7 @@ impl ShardWriter {
             shard_id,
             identity,
             epoch,
+            started,
             config,
             follower: SchemaFollower::new(source, schema),
             log: GroupCommit::new(shard_id, queue, appender, last_positions),
@@ -226,6 +237,7 @@ impl ShardWriter {
             stopped: AtomicBool::new(false),
         });
         shared.start();
+        shared.log_claim();
         Ok(Self { shared })
     }
 }

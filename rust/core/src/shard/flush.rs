@@ -183,7 +183,7 @@ impl Shared {
             while let Some(oldest) = self.state().frozen.first().cloned() {
                 if let Err(error) = self.flush_with_retries(&oldest).await {
                     if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Reopen) {
-                        self.log.queue.fail(error.clone());
+                        self.fail(error.clone());
                     }
                     self.flusher.progress.send_modify(|progress| progress.failure = Some(error));
                     break;
@@ -263,7 +263,9 @@ impl Shared {
         self.flusher.txns.lock().flushed(generation, listed.now);
         let bytes = oldest.memtable.bytes();
         self.admission.release(bytes);
-        self.flusher.counters.flushed(bytes, started.elapsed());
+        let time = started.elapsed();
+        self.flusher.counters.flushed(bytes, time);
+        self.log_flush(&rows, bytes, time);
         self.follow_table().await;
         self.flusher.progress.send_modify(|progress| {
             progress.flushed = generation;

@@ -5,8 +5,8 @@
 //! Does not own: Lance. A frozen MemTable becomes a Lance dataset behind [`SsTableSink`].
 //!
 //! Reading order: `batch` (what a write is), `placement` (the put path), `state`, `admission`,
-//! `append`, `flush`, `follow`, `transactions`, `writer`, `recover`, `claim`, `turn`, `ingest`,
-//! `log_read`, `log_size`, `observer`, `repair`.
+//! `append`, `flush`, `follow`, `transactions`, `writer`, `events`, `recover`, `claim`, `turn`,
+//! `ingest`, `log_read`, `log_size`, `observer`, `repair`.
 //!
 //! Locks of a job, in the order in which a thread may take them. `placing` and the locks below it
 //! are never held over an `await`:
@@ -26,6 +26,7 @@ mod admission;
 mod append;
 mod batch;
 mod claim;
+mod events;
 mod flush;
 mod follow;
 mod ingest;
@@ -46,6 +47,7 @@ use async_trait::async_trait;
 
 pub use batch::{Acknowledged, Deletes, WriteBatch, WriteOptions};
 pub use claim::ShardIdentity;
+pub use events::rounded_seconds;
 pub use ingest::{IngestedSsTable, unlisted_rows};
 pub use log_size::{LogSize, log_rows, log_size};
 pub use observer::JobWatch;

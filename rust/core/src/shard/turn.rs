@@ -1,4 +1,4 @@
-//! A claim that takes turns with others, for writes of one put that open and close a job.
+//! A claim that takes turns with others, for calls that write one put.
 //!
 //! Owns: how long a claim of another process is left alone, and whether an entry whose writer was
 //! fenced is in the log.
@@ -215,12 +215,29 @@ impl PlannedEntry {
     /// What became of the entry. A position is written once, so `Written` and `Lost` stay true as
     /// long as no collector removes entries: for a day at least.
     ///
-    /// An entry that is there is a part of the log: it stands right behind the fence of its writer,
-    /// and a successor's fence is behind it.
+    /// An entry that is there is a part of the log: it stands behind the fence of its writer, with
+    /// no gap between the two, and a successor's fence is behind it.
     ///
     /// # Errors
     /// A storage error; damage of what stands there.
     pub async fn standing(&self, store: &Store) -> Result<EntryStanding> {
+        let found = self.look(store).await?;
+        if found == EntryStanding::Written {
+            // The attempt that wrote it may have failed before it was on disk.
+            store.make_durable(&paths::wal_entry(self.shard_id, self.position)).await?;
+        }
+        Ok(found)
+    }
+
+    /// Whether the log has the entry, whose writer has made it durable before.
+    ///
+    /// # Errors
+    /// As [`Self::standing`].
+    pub async fn is_stored(&self, store: &Store) -> Result<bool> {
+        Ok(self.look(store).await? == EntryStanding::Written)
+    }
+
+    async fn look(&self, store: &Store) -> Result<EntryStanding> {
         let path = paths::wal_entry(self.shard_id, self.position);
         let Some(bytes) = store.get(&path, MaxBytes::LOG_ENTRY).await? else {
             return Ok(EntryStanding::Absent);
@@ -230,8 +247,6 @@ impl PlannedEntry {
         if entry.writer_epoch != self.epoch || entry.batches.is_empty() {
             return Ok(EntryStanding::Lost);
         }
-        // The attempt that wrote it may have failed before it was on disk.
-        store.make_durable(&path).await?;
         Ok(EntryStanding::Written)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow_array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::ShardIdentity;
 use super::admission::Admission;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub shard_id: ShardId,
     pub identity: ShardIdentity,
     pub epoch: WriterEpoch,
+    /// When the claim began.
+    pub started: Instant,
     pub config: WriterConfig,
     pub follower: SchemaFollower,
     pub log: GroupCommit,
@@ -213,12 +216,21 @@ impl ShardWriter {
         self.shared.epoch
     }
 
-    /// The position and epoch of the entry that the first put of this job becomes, for
-    /// [`PlannedEntry::standing`].
+    /// The place of the entry that the next put of this job becomes, for
+    /// [`PlannedEntry::standing`]. The caller is the only one that puts, and its last put was
+    /// durable.
     #[must_use]
-    pub fn first_entry(&self) -> PlannedEntry {
+    pub fn next_entry(&self) -> PlannedEntry {
+        let newest = self.newest_entry();
+        PlannedEntry { position: newest.position.next(), ..newest }
+    }
+
+    /// The place of the newest entry of this job, for [`PlannedEntry::is_stored`]; before the first
+    /// put, of its fence sentinel.
+    #[must_use]
+    pub fn newest_entry(&self) -> PlannedEntry {
         let shared = &self.shared;
-        let position = shared.log.sentinel.next();
+        let position = shared.log.newest_position();
         PlannedEntry { shard_id: shared.shard_id, position, epoch: shared.epoch }
     }
 
@@ -270,10 +282,23 @@ impl Shared {
         ShardSnapshot { manifest: state.manifest.clone(), memtables }
     }
 
+    /// Stops the job with `error`, unless it has stopped before. A fence is logged once.
+    pub(super) fn fail(&self, error: Error) {
+        let fenced_by = match &error {
+            Error::Fenced { stored, .. } => Some(*stored),
+            _ => None,
+        };
+        if self.log.queue.fail(error)
+            && let Some(epoch) = fenced_by
+        {
+            self.log_fence(epoch);
+        }
+    }
+
     /// Stops the job where `answer` is a fencing error. No running put is acknowledged any more.
     pub(super) fn stop_where_fenced<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(fenced @ Error::Fenced { .. }) = &answer {
-            self.log.queue.fail(fenced.clone());
+            self.fail(fenced.clone());
         }
         answer
     }
@@ -290,7 +315,7 @@ impl Shared {
         stopped
     }
 
-    fn stats(&self) -> JobStats {
+    pub(super) fn stats(&self) -> JobStats {
         let state = self.state();
         let (puts, log, flush) = (&self.counters, &self.log.counters, &self.flusher.counters);
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

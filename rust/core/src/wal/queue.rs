@@ -199,11 +199,18 @@ impl WalQueue {
         true
     }
 
-    /// Publishes the error that stops the job. The first one stays.
-    pub fn fail(&self, error: Error) {
-        self.durable.lock().failure.get_or_insert(error);
+    /// Publishes the error that stops the job; false where an earlier error has stopped it, which
+    /// stays.
+    pub fn fail(&self, error: Error) -> bool {
+        let is_first = {
+            let mut durable = self.durable.lock();
+            let is_first = durable.failure.is_none();
+            durable.failure.get_or_insert(error);
+            is_first
+        };
         let all = std::mem::take(&mut *self.waiting.lock());
         wake(all);
+        is_first
     }
 
     /// How far the log has come.

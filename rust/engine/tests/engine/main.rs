@@ -11,6 +11,7 @@
 mod compactions;
 mod fixture;
 mod flushes;
+mod lingering;
 mod lookups;
 mod model;
 mod schema_changes;

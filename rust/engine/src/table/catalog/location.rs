@@ -79,6 +79,11 @@ impl Location {
         folder.unwrap_or_else(|| self.uri.trim_end_matches('/').to_owned())
     }
 
+    /// Whether `other` has the same options of its store.
+    pub(crate) fn has_options_of(&self, other: &Self) -> bool {
+        self.storage_options == other.storage_options
+    }
+
     /// Whether the table is on a local disk, where files and folders can be synced.
     pub(crate) fn is_local(&self) -> bool {
         match self.uri.split_once("://") {

@@ -7,12 +7,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use lance::Dataset;
 use lancemem_core::format::ShardManifest;
+use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
@@ -113,11 +114,36 @@ impl Table {
         if settings.logs == LogHandling::Flush && !settings.dry_run {
             self.flush().await?;
         }
+        let started = Instant::now();
         let mut result = self.compact_sstables(settings).boxed().await?;
+        self.log_compaction(&result, settings, started);
         if settings.logs != LogHandling::Ignore {
             result.rows_in_logs = self.rows_in_logs().await;
         }
         Ok(result)
+    }
+
+    /// The log line of a compaction that has moved SSTables or rewritten fragments.
+    fn log_compaction(
+        &self,
+        result: &CompactionResult,
+        settings: &CompactionSettings,
+        started: Instant,
+    ) {
+        if settings.dry_run || (result.generations == 0 && result.fragments_rewritten == 0) {
+            return;
+        }
+        let moved: HashSet<ShardId> = result.sstables.iter().map(|moved| moved.shard_id).collect();
+        tracing::info!(
+            table = self.uri(),
+            shards = moved.len(),
+            generations = result.generations,
+            rows = result.rows_written,
+            bytes = result.sstables.iter().map(|moved| moved.bytes).sum::<u64>(),
+            version = result.base_version,
+            seconds = rounded_seconds(started.elapsed()),
+            "compacted"
+        );
     }
 
     /// The rows of all logs; `None` where a log could not be read, which undoes no commit.

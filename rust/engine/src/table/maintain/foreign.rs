@@ -48,7 +48,7 @@ impl Table {
             };
             match flushed {
                 Ok(()) => {
-                    tracing::info!(table = self.uri(), shard = %shard_id, "flushed a shard of another program");
+                    tracing::debug!(table = self.uri(), shard = %shard_id, "flushed a shard of another program");
                 }
                 Err(error) if error.kind() == ErrorKind::Fenced && !backoff.is_last() => {}
                 Err(error) => return Err(error),

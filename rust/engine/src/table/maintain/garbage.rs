@@ -10,13 +10,14 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
+use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
 
@@ -51,6 +52,7 @@ impl Table {
     /// of the store. A storage error, after a part was removed: nothing is damaged; call again.
     #[boxed]
     pub async fn collect_garbage(&self, settings: &CollectionSettings) -> Result<CollectionResult> {
+        let started = Instant::now();
         let catalog = &*self.catalog;
         let now = time_of_collection(catalog, settings).await?;
         if !settings.dry_run {
@@ -61,7 +63,8 @@ impl Table {
         let base = catalog.latest_base().await?;
         let compacted = compacted_of(&base).await?;
         let mut result = CollectionResult::default();
-        for shard_id in catalog.shard_ids().await? {
+        let shard_ids = catalog.shard_ids().await?;
+        for &shard_id in &shard_ids {
             let compacted = compacted.get(&shard_id).copied();
             let Some(facts) = shard_facts(catalog, shard_id, compacted, settings, now).await?
             else {
@@ -92,6 +95,16 @@ impl Table {
             result.garbage.extend(base_files(&remover, &base, settings.dry_run).await?);
         }
         result.bytes = result.garbage.iter().map(|garbage| garbage.bytes).sum();
+        if !settings.dry_run && !result.garbage.is_empty() {
+            tracing::info!(
+                table = self.uri(),
+                shards = shard_ids.len(),
+                files = result.garbage.len(),
+                bytes = result.bytes,
+                seconds = rounded_seconds(started.elapsed()),
+                "collected"
+            );
+        }
         Ok(result)
     }
 }

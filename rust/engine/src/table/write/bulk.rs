@@ -26,6 +26,7 @@ use lancemem_core::types::{
 };
 
 use super::job::{Job, LanceSink};
+use super::lingering::close_lingering;
 use super::route::{RoutedRows, route, shard_of, txns_of};
 use super::turns::Attempts;
 use crate::errors::{Context, SsTableErrors};
@@ -377,6 +378,7 @@ async fn commit_in_turn(
 ) -> Result<Vec<String>> {
     let turns = ShardTurns::of(catalog.location.home(), shard_id);
     let _turn = turns.queue.lock().await;
+    close_lingering(catalog, shard_id).await;
     let mut attempts = Attempts::begin();
     loop {
         let config = catalog.defaults.clone();

@@ -14,14 +14,15 @@ use lance::Dataset;
 use lancemem_core::format::{RowSchema, SsTable, fsync_note, paths, round_floats};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::{
-    Acknowledged, ClaimTurn, JobStats, PlannedEntry, SchemaSource, ShardIdentity, ShardSnapshot,
-    ShardWriter, SsTableSink, WriteBatch, WriteOptions,
+    Acknowledged, ClaimTurn, JobStats, SchemaSource, ShardIdentity, ShardSnapshot, ShardWriter,
+    SsTableSink, WriteBatch, WriteOptions,
 };
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, WriterEpoch};
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
 use crate::schema::{LatestBase, VersionStamp};
@@ -116,6 +117,7 @@ impl Table {
         config: WriterConfig,
         maintenance: MaintenanceConfig,
     ) -> Result<Arc<Job>> {
+        close_lingering(&self.catalog, shard_id).await;
         let backlog = config.max_uncompacted_generations;
         let mut job = Job::open(&self.catalog, shard_id, config).await?;
         if maintenance.enabled || self.has_deletion_vectors() {
@@ -168,7 +170,10 @@ impl Job {
         let is_foreign = catalog.is_foreign(&manifest).await?;
         let sharding = if is_foreign { &manifest.sharding } else { &catalog.sharding_record };
         let sharding = sharding.clone();
-        let identity = ShardIdentity::new(shard_id).with_routing(routing).with_sharding(sharding);
+        let identity = ShardIdentity::new(shard_id)
+            .with_routing(routing)
+            .with_sharding(sharding)
+            .with_table(catalog.uri().to_owned());
         let fsync = config.fsync;
         let sink = Arc::new(LanceSink {
             base: catalog.base.clone(),
@@ -327,11 +332,6 @@ impl Job {
         let is_long = stats.active_batches >= times * LONG_LOG_PUTS
             || stats.memtable_bytes > times * LONG_LOG_BYTES;
         is_long && self.flush_or_warn().await
-    }
-
-    /// The position and epoch of the entry that the first put of this job becomes.
-    pub(super) fn first_entry(&self) -> PlannedEntry {
-        self.writer.first_entry()
     }
 
     async fn flush_or_warn(&self) -> bool {

@@ -8,6 +8,7 @@ use lancemem_core::shard::ClaimTurn;
 use lancemem_core::types::{Error, Generation, Result, ShardId};
 
 use super::job::Job;
+use super::lingering::close_lingering;
 use super::running::{is_end_of_job, may_claim, running_job};
 use super::turns::Attempts;
 use crate::table::catalog::{Catalog, ShardTurns};
@@ -50,6 +51,7 @@ pub(in crate::table) async fn flush_log(
             break turn;
         }
     };
+    close_lingering(catalog, shard_id).await;
     let mut attempts = Attempts::begin();
     loop {
         let turn = ClaimTurn { only_released, ..attempts.turn(&turns) };

@@ -1,11 +1,12 @@
 //! The write wing: how rows get into a table.
 //!
 //! Owns: jobs, the record of those that run in this process, the writer of a whole table, the calls
-//! that write without a job that the caller holds, bulk writes, and their retries.
+//! that write without a job that the caller holds and the jobs that these leave open for a moment,
+//! bulk writes, and their retries.
 //! Does not own: the put path of a shard, which is the core's, the record of claims (`catalog`), or
 //! reading rows (`read`).
 //!
-//! Reading order: `turns`, `job`, `running`, `route`, `log_flush`, `writer`, `bulk`.
+//! Reading order: `turns`, `job`, `running`, `lingering`, `route`, `log_flush`, `writer`, `bulk`.
 //!
 //! What the other wings call: [`Job::open`], [`flush_log`], [`running_snapshot`], [`synced_through`]
 //! and [`decision_garbage`].
@@ -15,6 +16,7 @@
 
 mod bulk;
 mod job;
+mod lingering;
 mod log_flush;
 mod route;
 mod running;

@@ -1,8 +1,9 @@
 //! Writes to a table without a job of the caller: rows are routed, written and acknowledged.
 //!
-//! Owns: the routing of rows to shards, the job of this process that takes them or the short-lived
-//! jobs that write them, and the look-up of recorded transaction ids.
-//! Does not own: throughput; a program that writes often holds a `TableWriter`.
+//! Owns: the routing of rows to shards, the job of this process that takes them or the claim that
+//! writes them, and the look-up of recorded transaction ids.
+//! Does not own: jobs that stay open between calls (`lingering`), or throughput; a program that
+//! writes often holds a `TableWriter`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,6 +20,7 @@ use lancemem_core::shard::{
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns};
 
 use super::job::Job;
+use super::lingering::CallJob;
 use super::running::{is_end_of_job, may_claim, running_job};
 use super::turns::Attempts;
 use crate::errors::Context;
@@ -38,17 +40,23 @@ pub struct WriteResult {
     pub already_written: usize,
 }
 
+/// The result of a shard that has recorded the transaction id before.
+const ALREADY_WRITTEN: WriteResult =
+    WriteResult { rows: 0, shards: 0, wal_entries: 0, already_written: 1 };
+
 /// The rows that one call writes to one shard.
 struct Part<'a> {
     batch: WriteBatch<'a>,
     positions: UInt32Array,
     txn: Option<&'a Txn>,
+    /// Whether the call writes to this shard alone, so that the put may block its thread.
+    is_alone: bool,
 }
 
 impl Part<'_> {
     /// Writes the rows as one durable put, which is in one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
-        let options = WriteOptions::default().durable(true).txn(self.txn);
+        let options = WriteOptions::default().durable(true).txn(self.txn).inline(self.is_alone);
         put_rows(job, self.batch, &self.positions, options).await
     }
 
@@ -78,9 +86,9 @@ impl Table {
     /// Adds or replaces rows. Returns when all of them are durable.
     ///
     /// All rows are checked before the first row is written. Where a job of this process runs on a
-    /// shard, its rows go through that job; otherwise the shard is claimed for this call. A shard
-    /// that another writer takes before the rows are in its log is claimed again, for a minute at
-    /// most.
+    /// shard, its rows go through that job; otherwise the shard is claimed for this call, and for
+    /// calls that follow within a second. A shard that another writer takes before the rows are in
+    /// its log is claimed again, for a minute at most.
     ///
     /// ```no_run
     /// use arrow_array::record_batch;
@@ -191,9 +199,11 @@ impl Table {
         batch.accept(&self.catalog.latest().await?.schema.rows)?;
         let catalog = &*self.catalog;
         let routing = catalog.routing().await?;
-        let writes = route(catalog, batch.rows)?.into_iter().map(|(ordinal, positions)| {
+        let routed = route(catalog, batch.rows)?;
+        let is_alone = routed.len() == 1;
+        let writes = routed.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            let part = Part { batch, positions, txn };
+            let part = Part { batch, positions, txn, is_alone };
             async move { write_shard(catalog, shard_id?, &part).await }
         });
         let written = try_join_all(writes).await?;
@@ -251,9 +261,7 @@ async fn write_through(
         Err(error) => return Err(error),
     }
     match part.put(&job).await {
-        Ok(done) if done.already_written => {
-            Ok(Some(WriteResult { already_written: 1, ..WriteResult::default() }))
-        }
+        Ok(done) if done.already_written => Ok(Some(ALREADY_WRITTEN)),
         Ok(_) => Ok(Some(part.written())),
         // A job that was closed before the put has written nothing.
         Err(Error::Closed { .. }) => {
@@ -273,34 +281,43 @@ async fn try_write(
     turns: &ShardTurns,
     attempts: &mut Attempts,
 ) -> Result<WriteResult> {
-    let already = WriteResult { already_written: 1, ..WriteResult::default() };
     // Before the transaction id, which would be that of the own entry.
     if attempts.is_written(&catalog.store, false).await? {
         return Ok(part.written());
+    }
+    if let Some(left) = CallJob::take(catalog, shard_id).await {
+        return put_and_keep(left, part, attempts).await;
     }
     // Before the claim: a write that has nothing to do must not fence the job that runs there.
     if let Some(txn) = part.txn
         && !is_new(&txns_of(catalog, shard_id).await?, shard_id, txn)?
     {
-        return Ok(already);
+        return Ok(ALREADY_WRITTEN);
     }
-    let config = catalog.defaults.clone().with_durable_write(true);
-    let job = Job::open_in_turn(catalog, shard_id, config, Some(&attempts.turn(turns))).await?;
+    let claimed = CallJob::claim(catalog, shard_id, &attempts.turn(turns)).await?;
     if attempts.is_written(&catalog.store, true).await? {
-        close(&job).await?;
+        claimed.close().await;
         return Ok(part.written());
     }
     // Others leave the claim alone until its rows are there, and no longer: the flush behind those
     // may have been fenced each time.
-    job.flush_log_of(2).await;
-    attempts.plan(job.first_entry());
-    let done = part.put(&job).await?;
-    close(&job).await?;
-    if done.already_written {
-        return Ok(already);
-    }
-    let wal_entries = job.stats().wal_entries;
-    Ok(WriteResult { rows: done.rows, shards: 1, wal_entries, already_written: 0 })
+    claimed.job().flush_log_of(2).await;
+    put_and_keep(claimed, part, attempts).await
+}
+
+/// Writes the rows as the next entry of a job, and keeps the job for the next call.
+///
+/// A job that fails is dropped: its entry may be in the log all the same, which `attempts` finds
+/// out.
+async fn put_and_keep(
+    job: CallJob,
+    part: &Part<'_>,
+    attempts: &mut Attempts,
+) -> Result<WriteResult> {
+    attempts.plan(job.next_entry());
+    let done = part.put(job.job()).await?;
+    job.keep().await;
+    Ok(if done.already_written { ALREADY_WRITTEN } else { part.written() })
 }
 
 /// What is durable in a shard, without a claim.
@@ -328,15 +345,6 @@ pub(super) fn positions_by_ordinal(ordinals: Vec<i32>) -> BTreeMap<i32, UInt32Ar
         positions.entry(ordinal).or_default().push(row);
     }
     positions.into_iter().map(|(ordinal, rows)| (ordinal, UInt32Array::from(rows))).collect()
-}
-
-/// Ends a job whose rows are in the log. A later claim of the shard does not undo the write, so a
-/// fenced job is no error here.
-async fn close(job: &Job) -> Result<()> {
-    match job.close_brief().await {
-        Err(Error::Fenced { .. }) => Ok(()),
-        closed => closed,
-    }
 }
 
 /// The shard of an ordinal that rows were routed to.

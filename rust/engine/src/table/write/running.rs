@@ -2,8 +2,8 @@
 //!
 //! Owns: which job of this process the writes of a shard go through, and whose memory a live read
 //! shows. A claim by the same process would fence that job.
-//! Does not own: jobs that one call opens and closes (`route`, `bulk`), which are not recorded, or
-//! jobs of other processes.
+//! Does not own: the jobs of calls (`lingering`, `bulk`), which are not recorded, or jobs of other
+//! processes.
 //!
 //! A job is recorded while its starter has the turn of this process at the shard (`claims` in
 //! `catalog`). A write claims the shard in its turn too, and looks here first. So no write of this
