@@ -13,5 +13,7 @@ mod fixture;
 mod flushes;
 mod lookups;
 mod model;
+mod queries;
 mod schema_changes;
+mod time_travel;
 mod writers;
