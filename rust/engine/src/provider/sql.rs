@@ -27,7 +27,7 @@ use crate::table::{LiveJob, Scan, SnapshotQuery, Table};
 
 /// The name of the table in every query, beside its own.
 const NAME: &str = "t";
-/// Most SELECTs and JOINs of a query. Its plan is as deep as a chain of them is long, and
+/// Most SELECT and JOIN keywords of a query. Its plan is as deep as a chain of them is long, and
 /// DataFusion's passes recurse through it: a stack overflow aborts the process.
 const MOST_PARTS: usize = 100;
 
@@ -168,7 +168,7 @@ fn refuse_many_parts(sql: &str) -> Result<()> {
     let parts = words.iter().filter(is_part).count();
     if parts > MOST_PARTS {
         return Err(Error::input(format!(
-            "a query is limited to {MOST_PARTS} SELECTs and JOINs, got {parts}"
+            "a query is limited to {MOST_PARTS} SELECT and JOIN keywords, got {parts}"
         )));
     }
     Ok(())
@@ -231,7 +231,7 @@ mod tests {
     fn a_query_that_would_overflow_the_stack_is_refused() {
         let chain = vec!["SELECT 1"; MOST_PARTS + 1].join(" UNION ALL ");
         let refused = SqlQuery::parse(&chain).unwrap_err().to_string();
-        assert!(refused.contains("limited to 100 SELECTs and JOINs, got 101"), "{refused}");
+        assert!(refused.contains("limited to 100 SELECT and JOIN keywords, got 101"), "{refused}");
         let chain = format!("SELECT a FROM t WHERE {}", vec!["a = 1"; 2_000].join(" OR "));
         let refused = SqlQuery::parse(&chain).unwrap_err().to_string();
         assert!(refused.contains("the query has more than"), "{refused}");
