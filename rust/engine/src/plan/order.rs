@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema, SortOptions};
+use arrow_schema::{Field, Schema, SortOptions};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
@@ -154,11 +154,7 @@ fn limited(rows: Arc<dyn ExecutionPlan>, request: &ScanRequest) -> Arc<dyn Execu
 /// Refuses types that have no order: nested ones, and null.
 fn refuse_unordered(key: &Field) -> Result<()> {
     let of = key.data_type();
-    let is_nested = match of {
-        DataType::Dictionary(_, values) => values.is_nested(),
-        of => of.is_nested(),
-    };
-    if is_nested || of.is_null() {
+    if of.is_nested() || of.is_null() {
         return Err(Error::input(format!(
             "rows cannot be ordered by column '{}' of type {of}; order by a column of numbers, \
              text, binary, bool or times",
@@ -173,6 +169,7 @@ mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
     use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow_schema::DataType;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::{collect, displayable};
 
