@@ -1,7 +1,7 @@
 """`Table.history`: the versions of the base table as a person reads them.
 
 Owns: their order, their limit and the count of compacted shards. Not here: the same in Spark
-(test_spark_table), reading an old version (pylance).
+(test_spark_table), reading an old version (test_time_travel).
 """
 
 from __future__ import annotations

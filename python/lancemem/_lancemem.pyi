@@ -113,6 +113,18 @@ _Columns: TypeAlias = Sequence[str] | Mapping[str, str]
 # Rows with the key columns, values of a key of one column, or tuples of a key of several.
 _Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
+
+# An object with the attributes of pylance's `ColumnOrdering`.
+class _ColumnOrdering(Protocol):
+    @property
+    def column_name(self) -> str: ...
+    @property
+    def ascending(self) -> bool: ...
+    @property
+    def nulls_first(self) -> bool: ...
+
+_Direction: TypeAlias = Literal["asc", "desc", "ascending", "descending"]
+_OrderBy: TypeAlias = str | Sequence[str | tuple[str, _Direction] | _ColumnOrdering]
 # A transaction id: an application, such as a streaming query's id, and a version of its writes.
 _Txn: TypeAlias = tuple[str, int]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
@@ -785,12 +797,13 @@ class Table:
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> Scan:
         """Prepare a read of the newest row of every key.
 
-        Each read of the scan takes a snapshot of its own. Rows come in no order.
+        Each read of the scan takes a snapshot of its own. Rows come in no order without `order_by`.
 
         Args:
             columns: The columns of the result, or a SQL expression over the columns of the row for
@@ -798,7 +811,13 @@ class Table:
             filter: A SQL condition or a pyarrow expression (docs/reading.md). A condition on null
                 is null, as in SQL. Default: every row.
             limit: The maximum number of rows. Default: no limit.
-            offset: Number of rows that are skipped first. Rows have no order, so it cannot page.
+            offset: Number of rows that are skipped first. Without `order_by` by a key it cannot
+                page, because rows have no order.
+            order_by: Columns by which the rows are sorted, the first counts most: a name, `"-name"`
+                or `("name", "desc")` for descending, or pylance's `ColumnOrdering`. Columns need
+                not be in the result; a computed column counts before one of the table. Nulls come
+                last in both directions. A sort reads all rows before it returns the first
+                (docs/reading.md). Default: no order.
             consistency: "flushed" reads the base table and flushed SSTables. "durable" also reads
                 the WAL, so every acknowledged durable write of any process. "live" also reads the
                 MemTables of the jobs and writers of this process, and those of `jobs`.
@@ -818,6 +837,39 @@ class Table:
         Example:
             table.scan(["id", "delay"], "delay > 15", limit=1_000).to_table()
             table.scan({"id": "id", "hours": "delay / 60.0"}).to_table()
+            table.scan(order_by=["carrier", "-delay"], limit=10).to_table()
+        """
+
+    def sql(
+        self,
+        query: str,
+        *,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job | RemoteJob] | None = None,
+    ) -> Scan:
+        """Prepare a SQL query of the table, in DataFusion's dialect.
+
+        The table is called `t`, and as its folder without the extension. Each read takes one
+        snapshot, which all parts of the query share. Names keep their case, as in `scan`; names
+        that are words of SQL stand in double quotes. Sorts, aggregates and joins use at most 1 GiB
+        of memory (docs/reading.md).
+
+        Args:
+            query: One statement that reads: SELECT, WITH, VALUES, EXPLAIN or DESCRIBE. Statements
+                that write, and settings, are refused.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            A read that has not begun, with the forms of a scan.
+
+        Raises:
+            InvalidInputError: The query does not parse, is no single query, or `jobs` does not go
+                with `consistency`. Other faults of a query are raised when the rows are read, such
+                as an unknown column, or a join that needs more memory.
+
+        Example:
+            table.sql("SELECT carrier, avg(delay) AS delay FROM t GROUP BY carrier").to_pandas()
         """
 
     def snapshot(
@@ -826,10 +878,14 @@ class Table:
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
         token: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
     ) -> Snapshot:
         """Take a snapshot of the table, to read it more than once.
 
-        This handle keeps the newest snapshot that it opened by a token open until it collects.
+        This handle keeps the newest snapshot that it opened by a token open until it collects. With
+        `version` or `timestamp` the snapshot is the base table as it was then, without logs and
+        SSTables: rows that no compaction had moved by then are not in it.
 
         Args:
             consistency: As in `scan`. Does not go with `token`.
@@ -837,17 +893,24 @@ class Table:
             token: `Snapshot.token` of a snapshot that this or another process took. It can be
                 opened again as long as `collect_garbage` and Lance's clean-up leave its files, by
                 default an hour. Default: a new snapshot.
+            version: A version of the base table, as `history` lists them. Goes with no other
+                argument.
+            timestamp: The newest version that was committed at this time or before, by the clocks
+                of the programs that committed. A time without a zone is local time. Goes with no
+                other argument.
 
         Returns:
             The snapshot.
 
         Raises:
             InvalidInputError: Files of the token's snapshot were removed, the token is of another
-                table, or arguments do not go together.
+                table, or arguments do not go together. Also where there is no such version, or
+                none as old as `timestamp`; the error names the oldest version left.
             JobStoppedError: A job of `jobs` is closed.
 
         Example:
             snapshot = table.snapshot()
+            table.snapshot(version=41).count_rows()
             snapshot.count_rows("delay > 15")
             snapshot.get([3, 7])
         """
@@ -1548,6 +1611,8 @@ class TableWriter:
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
+        *,
+        order_by: _OrderBy | None = None,
     ) -> Scan:
         """Prepare a "live" read, which shows every row that the writer has acknowledged.
 
@@ -1558,6 +1623,7 @@ class TableWriter:
             filter: As in `Table.scan`.
             limit: As in `Table.scan`.
             offset: As in `Table.scan`.
+            order_by: As in `Table.scan`.
 
         Returns:
             A read that has not begun.
@@ -1704,6 +1770,7 @@ class Snapshot:
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         part: tuple[int, int] | None = None,
     ) -> Scan:
         """Prepare a read of the snapshot.
@@ -1713,6 +1780,7 @@ class Snapshot:
             filter: As in `Table.scan`.
             limit: As in `Table.scan`. Counts within the part.
             offset: As in `Table.scan`. Counts within the part.
+            order_by: As in `Table.scan`. Does not go with `part`.
             part: `(i, n)` reads part i of n, counted from 0. The n parts have all rows, each once.
                 Different processes that open the snapshot by its token can read them. Default: all
                 rows.
@@ -1723,6 +1791,22 @@ class Snapshot:
         Raises:
             InvalidInputError: The expression cannot be translated, or another argument cannot be
                 used.
+        """
+
+    def sql(self, query: str) -> Scan:
+        """Prepare a SQL query of the snapshot.
+
+        Args:
+            query: As in `Table.sql`.
+
+        Returns:
+            A read that has not begun, with the forms of a scan.
+
+        Raises:
+            InvalidInputError: As in `Table.sql`.
+
+        Example:
+            table.snapshot(version=41).sql("SELECT count(*) AS n FROM t").to_pandas()
         """
 
     def get(

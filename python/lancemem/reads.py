@@ -6,6 +6,7 @@ Owns their Python forms. Does not own the scan, which the extension plans and ru
 from __future__ import annotations
 
 import operator
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
@@ -14,6 +15,7 @@ from lancemem.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     import lance
     import pandas as pd
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         _Columns,
         _Consistency,
         _Filter,
+        _OrderBy,
     )
 
     _Jobs = Sequence[Job | RemoteJob] | None
@@ -47,13 +50,22 @@ class TableReads(_lancemem.Table):
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> Scan:
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
-        handle = super().scan(columns, filter, limit, offset, **level)
+        handle = super().scan(columns, filter, limit, offset, order_by=order_by, **level)
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
+        given["order_by"] = order_by
         return Scan._of(handle, self._table(), {**given, **level})  # noqa: SLF001
+
+    def sql(  # noqa: D102 - the extension has the docstring
+        self, query: str, *, consistency: _Consistency = "durable", jobs: _Jobs = None
+    ) -> Scan:
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        handle = super().sql(query, **level)
+        return Scan._of(handle, self._table(), {"query": query, **level}, "sql")  # noqa: SLF001
 
     def snapshot(  # noqa: D102 - the extension has the docstring
         self,
@@ -61,8 +73,14 @@ class TableReads(_lancemem.Table):
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
         token: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
     ) -> Snapshot:
-        handle = super().snapshot(consistency=consistency, jobs=jobs, token=token)
+        if timestamp is not None:
+            # As Python does, a time without a zone is local time.
+            timestamp = timestamp.astimezone(UTC)
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs, "token": token}
+        handle = super().snapshot(**level, version=version, timestamp=timestamp)
         return Snapshot._of(handle, self._table())  # noqa: SLF001
 
     # --- all rows ---

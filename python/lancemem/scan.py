@@ -6,7 +6,7 @@ Does not own the read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lancemem import _lancemem, preview
 
@@ -36,13 +36,19 @@ class Scan(_lancemem.Scan):
 
     _source: Table | Snapshot
     _arguments: dict[str, Any]
+    # The method of the source that describes the read: "scan" or "sql".
+    _method: Literal["scan", "sql"]
 
     @classmethod
     def _of(
-        cls, handle: _lancemem.Scan, source: Table | Snapshot, arguments: dict[str, Any]
+        cls,
+        handle: _lancemem.Scan,
+        source: Table | Snapshot,
+        arguments: dict[str, Any],
+        method: Literal["scan", "sql"] = "scan",
     ) -> Scan:
         scan = cls(handle)
-        scan._source, scan._arguments = source, arguments
+        scan._source, scan._arguments, scan._method = source, arguments, method
         return scan
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -70,9 +76,24 @@ class Scan(_lancemem.Scan):
         return f"Scan({', '.join([source, *given])})"
 
     def _repr_html_(self) -> str:
+        if self._method == "sql":
+            return preview.of_rows(repr(self), self._first(preview.ROWS))
         limit = min(preview.ROWS, self._arguments["limit"] or preview.ROWS)
         first = self._source.scan(**{**self._arguments, "limit": limit}).to_table()
         return preview.of_rows(repr(self), first)
+
+    def _first(self, rows: int) -> pa.Table:
+        """Read batches until they have `rows` rows, which a query cannot be told to stop at."""
+        import pyarrow as pa  # noqa: PLC0415 - `import lancemem` does not load it
+
+        read, batches = 0, []
+        with self.to_reader() as reader:
+            for batch in reader:
+                batches.append(batch)
+                read += batch.num_rows
+                if read >= rows:
+                    break
+            return pa.Table.from_batches(batches, reader.schema)
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
         """Pickle the source and the arguments."""
@@ -81,7 +102,7 @@ class Scan(_lancemem.Scan):
                 "a scan with consistency='live' cannot be pickled: its jobs stay in their process; "
                 "serve them (Job.serve) and scan there"
             )
-        return _scanned, (self._source, self._arguments)
+        return _scanned, (self._source, self._arguments, self._method)
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments without those that change nothing."""
@@ -94,5 +115,8 @@ class Scan(_lancemem.Scan):
         }
 
 
-def _scanned(source: Table | Snapshot, arguments: dict[str, Any]) -> Scan:
-    return source.scan(**arguments)
+def _scanned(
+    source: Table | Snapshot, arguments: dict[str, Any], method: Literal["scan", "sql"]
+) -> Scan:
+    scan: Scan = getattr(source, method)(**arguments)
+    return scan

@@ -14,7 +14,7 @@ from lancemem.scan import Scan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lancemem._lancemem import _Columns, _Filter
+    from lancemem._lancemem import _Columns, _Filter, _OrderBy
     from lancemem.table import Table
 
 __all__ = ["Snapshot"]
@@ -43,18 +43,23 @@ class Snapshot(_lancemem.Snapshot):
         snapshot._table = table
         return snapshot
 
-    def scan(  # noqa: D102 - the extension has the docstring
+    def scan(  # noqa: D102, PLR0913 - the extension has the docstring
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         part: tuple[int, int] | None = None,
     ) -> Scan:
-        handle = super().scan(columns, filter, limit, offset, part=part)
-        given = {"filter": filter, "limit": limit, "offset": offset, "part": part}
-        return Scan._of(handle, self, {"columns": columns, **given})  # noqa: SLF001
+        handle = super().scan(columns, filter, limit, offset, order_by=order_by, part=part)
+        given = {"filter": filter, "limit": limit, "offset": offset}
+        given = {"columns": columns, **given, "order_by": order_by, "part": part}
+        return Scan._of(handle, self, given)  # noqa: SLF001
+
+    def sql(self, query: str) -> Scan:  # noqa: D102 - the extension has the docstring
+        return Scan._of(super().sql(query), self, {"query": query}, "sql")  # noqa: SLF001
 
     def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[Any, ...]]:
         """Pickle the table and the token."""

@@ -497,6 +497,10 @@ fn datafusion_error(action: &str, root: &DataFusionError) -> Error {
         // A function that refuses its arguments. Errors of this engine and of Lance are `External`.
         | DataFusionError::Execution(_)
         | DataFusionError::NotImplemented(_) => Error::input(format!("{action}: {text}")),
+        DataFusionError::ResourcesExhausted(_) => Error::input(format!(
+            "{action}: the sorts, aggregates and joins of this read need more than the memory or \
+             the temporary files that they may use; read fewer rows or columns: {text}"
+        )),
         DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
             Error::storage(action, text)
         }

@@ -48,7 +48,7 @@ pub use lancemem_core::types::{
     ShardId, Txn, TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
-pub use plan::{Condition, NamedSql, ReadPart, evaluate};
+pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
@@ -56,6 +56,6 @@ pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, DeletionVectorResult, FlushResult, FlushedLog, Job, LiveJob,
     Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard,
-    ShardLog, SkippedLog, SsTableReport, StagedSsTable, Table, TableStats, TableVersion,
-    TableWriter, WriteResult, WriterStats,
+    ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableStats,
+    TableVersion, TableWriter, WriteResult, WriterStats,
 };

@@ -38,6 +38,20 @@ pub fn compaction_mode(word: &str) -> Result<CompactionMode> {
     }
 }
 
+/// Whether an order by a column is descending.
+///
+/// # Errors
+/// [`Error::InvalidInput`] for another word than `asc`, `ascending`, `desc` and `descending`.
+pub fn is_descending(word: &str) -> Result<bool> {
+    match word {
+        "asc" | "ascending" => Ok(false),
+        "desc" | "descending" => Ok(true),
+        other => Err(Error::InvalidInput(format!(
+            "the direction of an order must be 'asc' or 'desc', got '{other}'"
+        ))),
+    }
+}
+
 /// The treatment of a lookup's keys that have no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingKeys {
@@ -100,6 +114,12 @@ mod tests {
             refusal(MissingKeys::parse("Null")),
             "missing must be 'drop', 'null' or 'raise', got 'Null'"
         );
+        assert_eq!(
+            refusal(is_descending("DESC")),
+            "the direction of an order must be 'asc' or 'desc', got 'DESC'"
+        );
+        assert!(matches!(is_descending("ascending"), Ok(false)));
+        assert!(matches!(is_descending("desc"), Ok(true)));
         assert!(matches!(consistency("durable"), Ok(Consistency::Durable)));
         assert!(matches!(compaction_mode("link"), Ok(CompactionMode::Link)));
         assert!(matches!(MissingKeys::parse("null"), Ok(MissingKeys::Null)));

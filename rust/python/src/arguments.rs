@@ -5,9 +5,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lancemem::{Consistency, LiveJob, NamedSql};
-use lancemem_face::options::{MissingKeys, consistency};
+use lancemem::{Consistency, LiveJob, NamedSql, OrderBy};
+use lancemem_face::options::{MissingKeys, consistency, is_descending};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PySequence, PyString};
 
@@ -109,6 +110,55 @@ pub fn named_sql(columns: &Bound<'_, PyMapping>) -> PyResult<Vec<NamedSql>> {
         text.or_else(|_| wrong(item.as_borrowed(), "names of columns and their SQL as text"))
     });
     columns.collect()
+}
+
+/// The order of a scan: a key, or a list of keys. A key is a name, `-name` for descending, a pair
+/// of a name and a direction, or an object with the attributes of pylance's `ColumnOrdering`.
+pub struct ScanOrder(Vec<OrderBy>);
+
+impl ScanOrder {
+    /// The keys; none for no order.
+    pub fn keys(given: Option<Self>) -> Vec<OrderBy> {
+        given.map(|order| order.0).unwrap_or_default()
+    }
+}
+
+impl FromPyObject<'_, '_> for ScanOrder {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        outlive_interpreter();
+        if given.is_instance_of::<PyString>() {
+            return Ok(Self(vec![order_key(&given)?]));
+        }
+        if given.cast::<PySequence>().is_err() {
+            return wrong(given, "a list of columns to order by");
+        }
+        let keys = given.try_iter()?.map(|key| order_key(&key?));
+        Ok(Self(keys.collect::<PyResult<_>>()?))
+    }
+}
+
+fn order_key(key: &Bound<'_, PyAny>) -> PyResult<OrderBy> {
+    if let Ok(name) = key.extract::<String>() {
+        return Ok(match name.strip_prefix('-') {
+            Some(name) => OrderBy::desc(name),
+            None => OrderBy::asc(name),
+        });
+    }
+    if let Ok((name, direction)) = key.extract::<(String, String)>() {
+        let descending = is_descending(&direction).map_err(of_face)?;
+        return Ok(if descending { OrderBy::desc(name) } else { OrderBy::asc(name) });
+    }
+    let py = key.py();
+    if !key.hasattr(intern!(py, "column_name"))? {
+        return wrong(key.as_borrowed(), "names of columns to order by, or (name, \"desc\")");
+    }
+    let name: String = key.getattr(intern!(py, "column_name"))?.extract()?;
+    let ascending: bool = key.getattr(intern!(py, "ascending"))?.extract()?;
+    let nulls_first: bool = key.getattr(intern!(py, "nulls_first"))?.extract()?;
+    let order = if ascending { OrderBy::asc(name) } else { OrderBy::desc(name) };
+    Ok(order.with_nulls_first(nulls_first))
 }
 
 fn names(list: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<String>> {

@@ -9,7 +9,7 @@ use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::arguments::{ColumnNames, Given, ScanColumns, missing_keys};
+use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, missing_keys};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
@@ -83,9 +83,13 @@ impl Snapshot {
     }
 
     #[doc = docstring!("Snapshot.scan")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
-        signature = (columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, part=None),
-        text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, part=None)"
+        signature = (
+            columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, order_by=None, part=None
+        ),
+        text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, \
+                          order_by=None, part=None)"
     )]
     fn scan(
         &self,
@@ -93,6 +97,7 @@ impl Snapshot {
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
+        order_by: Option<ScanOrder>,
         part: Option<(usize, usize)>,
     ) -> PyResult<Scan> {
         let filter = condition(filter, &self.snapshot.peek().schema)?;
@@ -105,8 +110,16 @@ impl Snapshot {
             .with_filter(filter)
             .with_offset(offset.named("offset")?)
             .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_order_by(ScanOrder::keys(order_by))
             .with_part(part);
         self.scan_with(options)
+    }
+
+    #[doc = docstring!("Snapshot.sql")]
+    fn sql(&self, query: &str) -> PyResult<Scan> {
+        let (table, snapshot) = self.inner()?;
+        let scan = table.sql_of_snapshot(query, snapshot.clone());
+        Ok(Scan::new(scan.map_err(|error| to_py(&error))?, table.uri()))
     }
 
     #[doc = docstring!("Snapshot.get")]

@@ -5,7 +5,7 @@
 //! tables (`catalog`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arrow_array::{Int32Array, RecordBatch};
 use lancemem::{Consistency, ScanOptions, ShardId, TableSource};
@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ColumnNames, Given, RunningJob, ScanColumns, ShardName, level, missing_keys,
+    ColumnNames, Given, RunningJob, ScanColumns, ScanOrder, ShardName, level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::{Maintenance, WriterConfig};
@@ -242,10 +242,11 @@ impl Table {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, consistency="durable", jobs=None
+            columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, order_by=None,
+            consistency="durable", jobs=None
         ),
         text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, \
-                          consistency='durable', jobs=None)"
+                          order_by=None, consistency='durable', jobs=None)"
     )]
     fn scan(
         &self,
@@ -254,6 +255,7 @@ impl Table {
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
+        order_by: Option<ScanOrder>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
     ) -> PyResult<Scan> {
@@ -272,21 +274,52 @@ impl Table {
             .with_filter(filter)
             .with_offset(offset.named("offset")?)
             .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_order_by(ScanOrder::keys(order_by))
             .with_consistency(consistency);
         Ok(Scan::new(table.scan(options, jobs), table.uri()))
     }
 
+    #[doc = docstring!("Table.sql")]
+    #[pyo3(signature = (query, *, consistency="durable", jobs=None))]
+    fn sql(&self, query: &str, consistency: &str, jobs: Option<Vec<RunningJob>>) -> PyResult<Scan> {
+        let table = self.inner()?;
+        let (consistency, jobs) = level(consistency, jobs)?;
+        let scan = table.sql(query, consistency, jobs).map_err(|error| to_py(&error))?;
+        Ok(Scan::new(scan, table.uri()))
+    }
+
     #[doc = docstring!("Table.snapshot")]
-    #[pyo3(signature = (*, consistency="durable", jobs=None, token=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(
+        signature = (
+            *, consistency="durable", jobs=None, token=None, version=None, timestamp=None
+        )
+    )]
     fn snapshot(
         &self,
         py: Python<'_>,
         consistency: &str,
         jobs: Option<Vec<RunningJob>>,
         token: Option<&str>,
+        version: Option<Given<u64>>,
+        timestamp: Option<SystemTime>,
     ) -> PyResult<Snapshot> {
         let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
+        let version = version.map(|version| version.named("version")).transpose()?;
+        if let Some(moment) = Moment::of(version, timestamp)? {
+            if token.is_some() || !jobs.is_empty() || consistency != Consistency::Durable {
+                return Err(InvalidInputError::new_err(
+                    "version and timestamp read the base table alone: leave out consistency=, \
+                     jobs= and token=",
+                ));
+            }
+            let snapshot = match moment {
+                Moment::Version(version) => self.run(py, table.snapshot_of_version(version))?,
+                Moment::Time(time) => self.run(py, table.snapshot_as_of(time))?,
+            };
+            return Ok(Snapshot::new(table, snapshot));
+        }
         if let Some(token) = token {
             if !jobs.is_empty() {
                 return Err(InvalidInputError::new_err(
@@ -477,6 +510,25 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.inner.peek().uri())
+    }
+}
+
+/// An older state of the base table.
+enum Moment {
+    Version(u64),
+    Time(SystemTime),
+}
+
+impl Moment {
+    fn of(version: Option<u64>, timestamp: Option<SystemTime>) -> PyResult<Option<Self>> {
+        match (version, timestamp) {
+            (None, None) => Ok(None),
+            (Some(version), None) => Ok(Some(Self::Version(version))),
+            (None, Some(time)) => Ok(Some(Self::Time(time))),
+            (Some(_), Some(_)) => {
+                Err(InvalidInputError::new_err("give version or timestamp, not both"))
+            }
+        }
     }
 }
 

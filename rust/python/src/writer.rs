@@ -11,7 +11,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::arguments::{ColumnNames, Given, ScanColumns, missing_keys};
+use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, missing_keys};
 use crate::bulk::{self, Change};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
@@ -161,9 +161,13 @@ impl TableWriter {
     }
 
     #[doc = docstring!("TableWriter.scan")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
-        signature = (columns=None, filter=None, limit=None, offset=Given(Ok(0))),
-        text_signature = "($self, columns=None, filter=None, limit=None, offset=0)"
+        signature = (
+            columns=None, filter=None, limit=None, offset=Given(Ok(0)), *, order_by=None
+        ),
+        text_signature = "($self, columns=None, filter=None, limit=None, offset=0, *, \
+                          order_by=None)"
     )]
     fn scan(
         &self,
@@ -172,6 +176,7 @@ impl TableWriter {
         filter: Option<&Bound<'_, PyAny>>,
         limit: Option<Given<usize>>,
         offset: Given<usize>,
+        order_by: Option<ScanOrder>,
     ) -> PyResult<Scan> {
         let writer = self.inner()?;
         let table = writer.table();
@@ -186,7 +191,8 @@ impl TableWriter {
             .with_expressions(expressions)
             .with_filter(condition(filter, &table.schema())?)
             .with_offset(offset.named("offset")?)
-            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?);
+            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_order_by(ScanOrder::keys(order_by));
         let scan = writer.scan(options).map_err(|error| to_py(&error))?;
         Ok(Scan::new(scan, &self.uri))
     }

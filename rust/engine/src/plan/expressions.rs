@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, FieldRef, Schema, SchemaRef};
-use datafusion::common::{DFSchema, TableReference};
+use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -68,6 +68,31 @@ impl Expressions {
     pub fn columns(&self) -> Vec<String> {
         let names = self.outputs.iter().flat_map(|(_, expression)| columns_of(expression));
         names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Names of the computed columns, in the order of the result.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.outputs.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a computed column has this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.outputs.iter().any(|(output, _)| output == name)
+    }
+
+    /// Whether the computed column of this name is the table's column of the same name, unchanged.
+    pub(super) fn is_same_column(&self, name: &str) -> bool {
+        let is_it = |of: &Expr| matches!(of, Expr::Column(column) if column.name == name);
+        self.outputs.iter().any(|(output, expression)| output == name && is_it(expression))
+    }
+
+    /// The same, and behind them those of the table's `columns` whose names no computed column has.
+    pub(super) fn with_columns(&self, columns: &[String]) -> Self {
+        let others = columns.iter().filter(|name| !self.has(name)).map(|name| {
+            let column = Column::new_unqualified(name.clone());
+            (name.clone(), Expr::Column(column))
+        });
+        Self { outputs: self.outputs.iter().cloned().chain(others).collect() }
     }
 
     /// The computed columns of the rows of a plan.

@@ -121,7 +121,7 @@ pub(super) fn parsed(
     sql: &str,
     action: &str,
 ) -> Result<Expr> {
-    refuse_long_text(sql)?;
+    refuse_long_text(sql, "filter")?;
     numerals::parse(session, schema, sql).map_err(|error| {
         match words::to_quote(session, schema, sql) {
             Some(name) => Error::input(format!(
@@ -218,7 +218,7 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
 
 /// The input error for an error of DataFusion about a condition. DataFusion reports some of them as
 /// internal errors, such as a parameter without a value.
-pub(super) fn invalid(action: &str, error: DataFusionError) -> Error {
+pub(crate) fn invalid(action: &str, error: DataFusionError) -> Error {
     let (mut message, source) = match from_datafusion(action, error) {
         Error::Internal { message, source } | Error::InvalidInput { message, source } => {
             (message, source)
@@ -351,8 +351,9 @@ pub(super) fn columns_of(expression: &Expr) -> BTreeSet<String> {
 }
 
 /// Refuses an overlong `a = 1 OR a = 2 OR ...` before it is parsed: the parser recurses as deep as
-/// the chain is long. The parser itself limits parentheses. A comma starts a new chain.
-fn refuse_long_text(sql: &str) -> Result<()> {
+/// the chain is long. The parser itself limits parentheses. A comma starts a new chain. `what` is
+/// the text in errors.
+pub(crate) fn refuse_long_text(sql: &str, what: &str) -> Result<()> {
     // Text that cannot be tokenized is left to the parser, which reports the error.
     let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default();
     let words = words.into_iter().filter(|word| !matches!(word, Token::Whitespace(_)));
@@ -370,12 +371,12 @@ fn refuse_long_text(sql: &str) -> Result<()> {
             _ => here += 2,
         }
         if here > MOST_WORDS {
-            return Err(too_long());
+            return Err(too_long(what));
         }
         is_negated = matches!(&word, Token::Word(word) if word.value.eq_ignore_ascii_case("not"));
         if nots > MOST_NOTS {
             return Err(Error::input(format!(
-                "the filter nests more than {MOST_NOTS} conditions in NOT ( ); write opposite ones"
+                "the {what} nests more than {MOST_NOTS} conditions in NOT ( ); write opposite ones"
             )));
         }
     }
@@ -410,7 +411,7 @@ fn refuse_deep(expression: &Expr) -> Result<()> {
     let mut open = vec![(expression, 0)];
     while let Some((expression, depth)) = open.pop() {
         if depth > DEEPEST {
-            return Err(too_long());
+            return Err(too_long("filter"));
         }
         let visited = expression.apply_children(|part| {
             open.push((part, depth + 1));
@@ -421,9 +422,9 @@ fn refuse_deep(expression: &Expr) -> Result<()> {
     Ok(())
 }
 
-fn too_long() -> Error {
+fn too_long(what: &str) -> Error {
     Error::input(format!(
-        "the filter has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a list of \
+        "the {what} has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a list of \
          values, or read by key with get"
     ))
 }

@@ -1,8 +1,7 @@
 //! The planner of scans: which columns each source reads and what runs where.
 //!
 //! ```text
-//!   computed columns
-//!     limit
+//!   computed columns, limit, sort    `order`
 //!       union, one arm a source:
 //!         projection
 //!           the rest of the condition
@@ -31,10 +30,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
@@ -51,6 +48,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 
 use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
+use super::order::{Order, OrderBy};
 use super::prune::{Pruned, prune};
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
@@ -85,6 +83,8 @@ pub struct ScanRequest {
     pub offset: usize,
     /// Most rows of the result.
     pub limit: Option<usize>,
+    /// The order of the result; empty for no order.
+    pub order_by: Vec<OrderBy>,
     /// The part of the rows; `None` for all rows. Offset and limit count within the part.
     pub part: Option<ReadPart>,
 }
@@ -108,7 +108,9 @@ pub async fn plan_scan(
     cache: &Arc<MergeCache>,
     request: &ScanRequest,
 ) -> Result<ScanPlan> {
-    let output = output_columns(snapshot, request)?;
+    let shown = output_columns(snapshot, request)?;
+    let order = Order::of(request, &snapshot.schema)?;
+    let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
     let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
@@ -131,20 +133,8 @@ pub async fn plan_scan(
         }
         Err(arms) => UnionExec::try_new(arms).context(PLANNING)?,
     };
-    let rows = limited(rows, request);
-    let plan = match &request.expressions {
-        Some(expressions) => expressions.above(session, rows)?,
-        None => rows,
-    };
+    let plan = order.result(session, rows, request, &shown)?;
     Ok(ScanPlan { plan, pruned })
-}
-
-fn limited(rows: Arc<dyn ExecutionPlan>, request: &ScanRequest) -> Arc<dyn ExecutionPlan> {
-    if request.limit.is_none() && request.offset == 0 {
-        return rows;
-    }
-    let single = Arc::new(CoalescePartitionsExec::new(rows));
-    Arc::new(GlobalLimitExec::new(single, request.offset, request.limit))
 }
 
 /// Whether the source at `place` of the snapshot has no arm.
@@ -536,15 +526,16 @@ fn output_columns(snapshot: &Snapshot, request: &ScanRequest) -> Result<Vec<Stri
     };
     for column in columns {
         if snapshot.schema.column_with_name(column).is_none() {
-            let known: Vec<&str> =
-                snapshot.schema.fields().iter().map(|field| field.name().as_str()).collect();
-            return Err(Error::input(format!(
-                "column '{column}' is not in the table; it has {}",
-                known.join(", ")
-            )));
+            return Err(no_column(column, &snapshot.schema));
         }
     }
     Ok(columns.clone())
+}
+
+pub(super) fn no_column(column: &str, schema: &Schema) -> Error {
+    let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let known = known.join(", ");
+    Error::input(format!("column '{column}' is not in the table; it has {known}"))
 }
 
 fn in_sstable(sstable: &SsTableHandle, error: Error) -> Error {
@@ -561,7 +552,10 @@ fn filtered(
     Ok(Arc::new(FilterExec::try_new(condition, rows).context("planning the filter")?))
 }
 
-fn projected(rows: Arc<dyn ExecutionPlan>, output: &[String]) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn projected(
+    rows: Arc<dyn ExecutionPlan>,
+    output: &[String],
+) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = rows.schema();
     let names = schema.fields().iter().map(|field| field.name());
     if names.eq(output.iter()) {

@@ -1,10 +1,11 @@
-//! DataFusion's `TableProvider` of a table, for SQL over live data.
+//! DataFusion's `TableProvider` of a table, and SQL over live data.
 //!
 //! Owns: [`TableSource`]: the snapshot that each query reads, and passing the query's projection
-//! and conditions to the planner.
+//! and conditions to the planner. `Table::sql`, which queries one table (`sql`).
 //! Does not own: the plan, or which conditions it takes (`plan`).
 
 mod own_errors;
+mod sql;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -37,6 +37,8 @@ pub struct BaseCache {
     /// By fragment id and data files: a fragment whose key columns were rewritten is another one.
     fragments: Mutex<HashMap<String, Arc<FragmentKeys>>>,
     runs: IndexRuns,
+    /// Whether lookups use the record index, which describes the newest version.
+    uses_record_index: bool,
 }
 
 /// The base table at one version, as a lookup needs it.
@@ -80,8 +82,19 @@ impl BaseCache {
     /// An empty cache under `budget`.
     #[must_use]
     pub fn new(budget: &Arc<CacheBudget>) -> Arc<Self> {
+        Arc::new(Self::with(budget, true))
+    }
+
+    /// The cache of an older version, whose lookups read keys and table indexes of that version.
+    #[must_use]
+    pub fn without_record_index(budget: &Arc<CacheBudget>) -> Arc<Self> {
+        Arc::new(Self::with(budget, false))
+    }
+
+    fn with(budget: &Arc<CacheBudget>, uses_record_index: bool) -> Self {
         let (open, fragments) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { budget: budget.clone(), open, fragments, runs: IndexRuns::default() })
+        let runs = IndexRuns::default();
+        Self { budget: budget.clone(), open, fragments, runs, uses_record_index }
     }
 
     /// The byte budget of the cache.
@@ -117,8 +130,15 @@ impl BaseCache {
         if let Some(known) = known.filter(|known| known.version == version) {
             return Ok(known);
         }
+        let record_index = async {
+            if self.uses_record_index {
+                self.runs.open(base, key).await
+            } else {
+                RecordIndex::default()
+            }
+        };
         let ((segments, covered), record_index) =
-            futures::try_join!(open_index(base, key), self.runs.open(base, key).map(Ok))?;
+            futures::try_join!(open_index(base, key), record_index.map(Ok))?;
         let ids = key_ids(base, key);
         let mut known = self.fragments.lock();
         let fragments: HashMap<String, BaseFragment> = base

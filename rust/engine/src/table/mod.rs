@@ -33,7 +33,7 @@ pub use maintain::{
     DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, RelistReport, SkippedLog,
     SsTableReport,
 };
-pub use read::{LiveJob, Scan, ScanOptions};
+pub use read::{LiveJob, Scan, ScanOptions, SnapshotQuery};
 pub use write::{
     BulkWriter, CommitResult, Job, StagedSsTable, TableWriter, WriteResult, WriterStats,
 };

@@ -14,5 +14,7 @@ mod flushes;
 mod lingering;
 mod lookups;
 mod model;
+mod queries;
 mod schema_changes;
+mod time_travel;
 mod writers;

@@ -1,7 +1,7 @@
 //! The versions of the base table, newest first.
 //!
 //! Owns: the description of a version and of its commit, which may be a compaction of lancemem.
-//! Does not own: reading an old version, which is Lance's.
+//! Does not own: a snapshot of an old version (`version` in `read`).
 
 use std::time::SystemTime;
 

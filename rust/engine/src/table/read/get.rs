@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_recursion::async_recursion as boxed;
 use datafusion::common::runtime::SpawnedTask;
-use lancemem_core::types::Result;
+use lancemem_core::types::{Error, Result};
 use parking_lot::Mutex;
 
 use super::Reader;
@@ -72,6 +72,14 @@ impl Table {
         columns: Option<Vec<String>>,
     ) -> Result<FoundRows> {
         self.catalog.require_key()?;
+        if snapshot.key.is_empty() {
+            return Err(Error::input(format!(
+                "version {} of table {} has no primary key yet, so rows cannot be found by key; scan \
+                 it with a condition",
+                snapshot.base_version(),
+                self.uri()
+            )));
+        }
         let (keys, columns) = call_of(snapshot, keys, columns)?;
         naming_damage(&snapshot.base, lookup::find(snapshot, &keys, &columns)).await
     }

@@ -4,8 +4,8 @@
 //! Does not own: the shards and base versions that a snapshot consists of (`catalog`), the plan of
 //! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
 //!
-//! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `again`, `dead_rows`, `scan`,
-//! `get`.
+//! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `again`, `dead_rows`,
+//! `scan`, `get`.
 //!
 //! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
 //! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
@@ -18,6 +18,7 @@ mod get;
 mod live_job;
 mod scan;
 mod token;
+mod version;
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use gather::TailCache;
 pub(super) use dead_rows::shards_of;
 pub(super) use gather::{Purpose, Reading, Sources};
 pub use live_job::LiveJob;
-pub use scan::{Scan, ScanOptions};
+pub use scan::{Scan, ScanOptions, SnapshotQuery};
 
 /// Finds the job of this process that runs on a shard, and takes the snapshot of its memory. `None`
 /// where no such job owns the shard. The record of running jobs is the write wing's.

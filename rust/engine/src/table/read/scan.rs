@@ -1,13 +1,15 @@
 //! `Scan`: a lazy read, which has its options now and takes a snapshot when it runs.
 //!
 //! Owns: the snapshot of each execution, a new one or the caller's, and returning its rows.
-//! Does not own: the plan.
+//! Does not own: the plan, or queries in another form than [`ScanOptions`]: SQL is `provider`'s.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_recursion::async_recursion as boxed;
+use async_trait::async_trait;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{displayable, execute_stream};
@@ -20,7 +22,7 @@ use super::live_job::LiveJob;
 use crate::damage::{naming_damage, naming_damage_of};
 use crate::errors::BaseContext;
 use crate::plan::{
-    self, Condition, Expressions, NamedSql, ReadPart, ScanPlan, ScanRequest, plan_scan,
+    self, Condition, Expressions, NamedSql, OrderBy, ReadPart, ScanPlan, ScanRequest, plan_scan,
 };
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
@@ -46,6 +48,10 @@ pub struct ScanOptions {
     pub offset: usize,
     /// The largest number of rows in the result.
     pub limit: Option<usize>,
+    /// The order of the result, the first key first; empty for no order. Keys are columns of the
+    /// table, which need not be in the result, or computed columns of the result. Does not go with
+    /// a part.
+    pub order_by: Vec<OrderBy>,
     /// The part of the rows to read, for readers that share a snapshot; `None` for all rows. Offset
     /// and limit count within the part.
     pub part: Option<ReadPart>,
@@ -84,6 +90,12 @@ impl ScanOptions {
         Self { limit: limit.into(), ..self }
     }
 
+    /// Sets [`Self::order_by`].
+    #[must_use]
+    pub fn with_order_by(self, order_by: impl Into<Vec<OrderBy>>) -> Self {
+        Self { order_by: order_by.into(), ..self }
+    }
+
     /// Sets [`Self::part`].
     #[must_use]
     pub fn with_part(self, part: impl Into<Option<ReadPart>>) -> Self {
@@ -102,21 +114,43 @@ impl ScanOptions {
 pub struct Scan {
     table: Arc<Table>,
     read_at: ReadAt,
-    options: ScanOptions,
+    asked: Asked,
 }
 
 /// The snapshot that a scan reads.
 #[derive(Clone, Debug)]
 enum ReadAt {
     /// A new snapshot for each execution. A live one includes these jobs.
-    Newest(Vec<Arc<dyn LiveJob>>),
+    Newest(Consistency, Vec<Arc<dyn LiveJob>>),
     /// A fixed snapshot.
     Snapshot(Arc<Snapshot>),
 }
 
+/// What a scan reads of its snapshot.
+#[derive(Clone, Debug)]
+enum Asked {
+    Options(ScanOptions),
+    Query(Arc<dyn SnapshotQuery>),
+}
+
+/// A query over one snapshot that is not made of [`ScanOptions`]. A [`Scan`] executes it.
+#[async_trait]
+pub trait SnapshotQuery: Debug + Send + Sync {
+    /// The plan of the query, and the session that runs it.
+    ///
+    /// # Errors
+    /// An input error where the query does not fit the columns of the snapshot.
+    async fn plan(
+        &self,
+        table: &Arc<Table>,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<(ScanPlan, SessionContext)>;
+}
+
 impl Scan {
     const fn new(table: Arc<Table>, jobs: Vec<Arc<dyn LiveJob>>, options: ScanOptions) -> Self {
-        Self { table, read_at: ReadAt::Newest(jobs), options }
+        let read_at = ReadAt::Newest(options.consistency, jobs);
+        Self { table, read_at, asked: Asked::Options(options) }
     }
 
     /// A read of a snapshot of [`Table::snapshot`]: every execution returns the same rows.
@@ -126,7 +160,28 @@ impl Scan {
         snapshot: Arc<Snapshot>,
         options: ScanOptions,
     ) -> Self {
-        Self { table, read_at: ReadAt::Snapshot(snapshot), options }
+        Self { table, read_at: ReadAt::Snapshot(snapshot), asked: Asked::Options(options) }
+    }
+
+    /// A query whose every execution reads a new snapshot; `jobs` as in [`Table::scan`].
+    #[must_use]
+    pub fn of_query(
+        table: Arc<Table>,
+        consistency: Consistency,
+        jobs: Vec<Arc<dyn LiveJob>>,
+        query: Arc<dyn SnapshotQuery>,
+    ) -> Self {
+        Self { table, read_at: ReadAt::Newest(consistency, jobs), asked: Asked::Query(query) }
+    }
+
+    /// A query of a snapshot of [`Table::snapshot`].
+    #[must_use]
+    pub fn of_snapshot_query(
+        table: Arc<Table>,
+        snapshot: Arc<Snapshot>,
+        query: Arc<dyn SnapshotQuery>,
+    ) -> Self {
+        Self { table, read_at: ReadAt::Snapshot(snapshot), asked: Asked::Query(query) }
     }
 
     /// The rows as a stream of batches; memory is bounded by what runs in parallel.
@@ -186,12 +241,13 @@ impl Scan {
     }
 
     async fn count_of(&self, snapshot: Arc<Snapshot>) -> Result<usize> {
-        if self.options.filter.is_none()
-            && self.options.part.is_none()
+        if let Asked::Options(options) = &self.asked
+            && options.filter.is_none()
+            && options.part.is_none()
             && let Some(rows) = self.known_rows(&snapshot).await?
         {
-            let rows = rows.saturating_sub(self.options.offset);
-            return Ok(self.options.limit.map_or(rows, |limit| rows.min(limit)));
+            let rows = rows.saturating_sub(options.offset);
+            return Ok(options.limit.map_or(rows, |limit| rows.min(limit)));
         }
         let (ScanPlan { plan, .. }, session) = self.plan_of_count(&snapshot).await?;
         let stream = execute_stream(plan, session.task_ctx()).in_base("counting")?;
@@ -260,7 +316,7 @@ impl Scan {
         read: impl Fn(Arc<Snapshot>) -> R,
     ) -> Result<T> {
         match &self.read_at {
-            ReadAt::Newest(_) => self.table.reader.read_again(|| self.snapshot(), read).await,
+            ReadAt::Newest(..) => self.table.reader.read_again(|| self.snapshot(), read).await,
             ReadAt::Snapshot(snapshot) => {
                 naming_damage(&snapshot.base, read(snapshot.clone())).await
             }
@@ -269,7 +325,7 @@ impl Scan {
 
     async fn snapshot(&self) -> Result<Arc<Snapshot>> {
         match &self.read_at {
-            ReadAt::Newest(jobs) => self.table.snapshot(self.options.consistency, jobs).await,
+            ReadAt::Newest(consistency, jobs) => self.table.snapshot(*consistency, jobs).await,
             ReadAt::Snapshot(snapshot) => Ok(snapshot.clone()),
         }
     }
@@ -280,32 +336,40 @@ impl Scan {
     }
 
     async fn plan_of(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
-        let session = plan::session();
+        let options = match &self.asked {
+            Asked::Options(options) => options,
+            Asked::Query(query) => return query.plan(&self.table, snapshot).await,
+        };
+        let order_by = options.order_by.clone();
+        let is_ordered = !order_by.is_empty();
+        let session = if is_ordered { plan::bounded_session()? } else { plan::session() };
         let parse = |columns: &[NamedSql]| Expressions::parse(&session, &snapshot.schema, columns);
-        let expressions = self.options.expressions.as_deref().map(parse).transpose()?;
-        let columns = self.options.columns.clone();
-        let request = ScanRequest { columns, expressions, ..ScanRequest::default() };
-        self.planned(snapshot, session, request).await
+        let expressions = options.expressions.as_deref().map(parse).transpose()?;
+        let columns = options.columns.clone();
+        let request = ScanRequest { columns, expressions, order_by, ..ScanRequest::default() };
+        self.planned(options, snapshot, session, request).await
     }
 
-    /// The plan of the rows without their columns.
+    /// The plan of the rows without their columns, in no order.
     async fn plan_of_count(&self, snapshot: &Arc<Snapshot>) -> Result<(ScanPlan, SessionContext)> {
+        let Asked::Options(options) = &self.asked else { return self.plan_of(snapshot).await };
         let request = ScanRequest { columns: Some(Vec::new()), ..ScanRequest::default() };
-        self.planned(snapshot, plan::session(), request).await
+        self.planned(options, snapshot, plan::session(), request).await
     }
 
-    /// The plan of `request` with the condition, limit and part of this scan.
+    /// The plan of `request` with the condition, limit and part of `options`.
     async fn planned(
         &self,
+        options: &ScanOptions,
         snapshot: &Arc<Snapshot>,
         session: SessionContext,
         request: ScanRequest,
     ) -> Result<(ScanPlan, SessionContext)> {
-        let filter = match &self.options.filter {
+        let filter = match &options.filter {
             Some(condition) => Some(condition.resolve(&session, &snapshot.schema).await?),
             None => None,
         };
-        let ScanOptions { offset, limit, part, .. } = self.options;
+        let ScanOptions { offset, limit, part, .. } = *options;
         let request = ScanRequest { filter, offset, limit, part, ..request };
         let plan = self.table.plan(&session, snapshot, &request).await?;
         Ok((plan, session))

@@ -45,6 +45,9 @@ impl Reader {
     }
 
     async fn open_token(&self, token: &SnapshotToken) -> Result<Arc<Snapshot>> {
+        if token.shards.is_empty() {
+            return self.base_alone(token.base_version).await;
+        }
         let base = self.catalog.base.version(token.base_version).await?;
         let parts = token.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
