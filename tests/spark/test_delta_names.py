@@ -155,7 +155,7 @@ def test_the_table_is_described_and_maintained_by_deltas_names(people: LancememT
     [before] = people.detail().collect()
     assert (before.format, before.location, before.primaryKey) == ("lancemem", people.uri, ["id"])
     assert (before.numShards, before.numBaseRows, before.numLogRows) == (2, 0, 10)
-    assert people.uri.endswith(before.name)
+    assert f"{before.name}.lance" == people.uri.rpartition("/")[2]
     people.flush()
     assert people.optimize().executeCompaction().num_rows_written == 10
     [after] = people.detail().collect()
