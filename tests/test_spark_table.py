@@ -122,7 +122,10 @@ def test_columns_that_are_missing_or_unknown_are_named(
         table.upsert(rows(spark, 0, 1, "0").drop("at"))
     with pytest.raises(lancemem.InvalidInputError, match="no column 'nope'"):
         table.toDF(columns=["id", "nope"])
-    assert table.upsert(rows(spark, 0, 1, "0").selectExpr("*", "5 extra")).num_rows == 1
+    wider = rows(spark, 0, 1, "0").selectExpr("*", "5 extra")
+    with pytest.raises(lancemem.InvalidInputError, match="column 'extra' of the DataFrame"):
+        table.upsert(wider)
+    assert table.upsert(wider, ignore_extra_columns=True).num_rows == 1
     with pytest.raises(lancemem.InvalidInputError, match="column 'id' is named twice"):
         table.toDF(columns=["id", "id"])
     with pytest.raises(TypeError, match=r"got str; \['id'\] is a list of one"):

@@ -288,6 +288,32 @@ def test_another_process_reads_what_the_jobs_hold_also_after_they_were_started_a
     assert jobs.endpoints == {}
 
 
+def test_a_live_dataframe_has_the_rows_in_the_jobs_memory(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    config = lancemem.WriterConfig(max_wal_flush_interval=timedelta(hours=1))
+    with table.start_jobs(config) as jobs:
+        endpoints = jobs.serve()
+        table.upsert(rows(spark, range(20), 1))
+        for shard in (0, 1):
+            ids = [key for key in range(30) if owned(table, key) == shard]
+            values = {"id": ids, "v": [2] * len(ids), "seq": [2] * len(ids)}
+            with jobs.lend(shard) as job:
+                job.put(pa.table(values, schema=SCHEMA), durable=False)
+        live = table.toDF(["id", "v"], "id < 25", "live", jobs=endpoints)
+        assert {tuple(row) for row in live.collect()} == {(n, 2) for n in range(25)}
+        assert table.toDF(consistency="live", jobs=endpoints.values()).count() == 30
+        assert {row.v for row in table.toDF().collect()} == {1}
+        with pytest.raises(lancemem.InvalidInputError, match="jobs go with consistency='live'"):
+            table.toDF(jobs=endpoints)
+        with pytest.raises(lancemem.InvalidInputError, match="jobs go with splits=1"):
+            table.toDF(consistency="live", jobs=endpoints, splits=2)
+    with pytest.raises(Exception, match=r"RetryableError|JobStoppedError"):
+        live.collect()
+    with pytest.raises(lancemem.RetryableError):
+        table.toDF(consistency="live", jobs=endpoints)
+
+
 def test_jobs_with_maintenance_compact_what_they_flushed(
     spark: SparkSession, table: LancememTable
 ) -> None:

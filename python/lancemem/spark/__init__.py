@@ -4,6 +4,7 @@ Owns what a Spark user imports. It is the only package that imports pyspark, and
 public names of ``lancemem``; the engine's work happens in the tasks, inside those names.
 """
 
+from lancemem.spark.bulk import TASK_REPORT, TaskWriter, task_writer
 from lancemem.spark.catalogue import refuse_names
 from lancemem.spark.session import configure
 from lancemem.spark.table import (
@@ -19,8 +20,10 @@ from lancemem.spark.table import (
 )
 from lancemem.spark.tables import open_cached
 from lancemem.spark.task_errors import error_of
+from lancemem.spark.transactions import streaming_query_id
 
 __all__ = [
+    "TASK_REPORT",
     "ChangesResult",
     "DeleteResult",
     "LancememTable",
@@ -29,10 +32,13 @@ __all__ = [
     "MergeResult",
     "ShardJobs",
     "StreamStats",
+    "TaskWriter",
     "UpsertResult",
     "configure",
     "error_of",
     "open_cached",
+    "streaming_query_id",
+    "task_writer",
 ]
 
 refuse_names()

@@ -1,10 +1,10 @@
 """What a value becomes in a column of another type.
 
-Owns the casts of a merge's values. Parts of structs are matched by name. A lossy cast is an error:
-of the call where the types show it, otherwise of the row. Spark's own cast matches parts by
-position, rounds, and depends on a setting. Doubles follow the engine's rule: doubles of a vector
-are rounded, others only where the caller allows it. Does not own columns that are written as they
-come: the engine casts them.
+Owns the casts of the values of a merge or an update. Parts of structs are matched by name. A lossy
+cast is an error: of the call where the types show it, otherwise of the row. Spark's own cast
+matches parts by position, rounds, and depends on a setting. Doubles follow the engine's rule:
+doubles of a vector are rounded, others only where the caller allows it. Does not own columns that
+are written as they come: the engine casts them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def assigned(value: Column, have: st.DataType, wanted: st.DataType, target: Targ
         is_right = _is_read(value, made, wanted)
     else:
         raise lancemem.InvalidInputError(
-            f"column {target.column!r} is {wanted.simpleString()}, the value of the merge is "
+            f"column {target.column!r} is {wanted.simpleString()}, the given value is "
             f"{have.simpleString()}: cast the value"
         )
     told = as_raised(
@@ -134,8 +134,8 @@ def _nested(value: Column, have: st.DataType, wanted: st.DataType, target: Targe
         names = sorted(part.name for part in wanted)
         if sorted(part.name for part in have) != names:
             raise lancemem.InvalidInputError(
-                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the value of "
-                f"the merge is a struct of {', '.join(have.names)}"
+                f"column {target.column!r} is a struct of {', '.join(wanted.names)}, the given "
+                f"value is a struct of {', '.join(have.names)}"
             )
         parts = [
             assigned(

@@ -68,7 +68,7 @@ class MergeBuilder:
     Conditions and values are SQL text or Columns over the two aliases.
     """
 
-    def __init__(self, table: LancememTable, source: DataFrame, condition: str) -> None:
+    def __init__(self, table: LancememTable, source: DataFrame, condition: Column | str) -> None:
         """Use `LancememTable.merge`."""
         self._table = table
         self._source = source
@@ -162,9 +162,9 @@ class MergeBuilder:
             matched = False
         else:
             rows, matched = self._changes(round_floats=round_floats), True
-        reports = self._table._write(  # noqa: SLF001 - the same package
-            rows, plan, None, txn, size=estimated_bytes(self._source)
-        )
+        size = estimated_bytes(self._source)
+        with self._table._described("merge into"):  # noqa: SLF001 - the same package
+            reports = self._table._write(rows, plan, None, txn, size=size)  # noqa: SLF001
         deleted = sum(report["deletes"] for report in reports)
         inserted = sum(report["inserts"] for report in reports)
         written = sum(report["rows"] for report in reports)
@@ -266,21 +266,33 @@ def _column(value: Column | str) -> Column:
 
 
 def _parse(
-    table: LancememTable, source: DataFrame, condition: str
+    table: LancememTable, source: DataFrame, condition: Column | str
 ) -> tuple[str, str, dict[str, str]]:
     """Return the two aliases, and the source's column for each key column."""
     key = table.primary_key
     example = " and ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key)
     refused = lancemem.InvalidInputError(_ONLY_KEYS.format(example=example))
+    if not isinstance(condition, str):
+        kind = type(condition).__name__
+        raise lancemem.InvalidInputError(
+            f"the condition of a merge is text, such as {example!r}, got a {kind}"
+        )
     if not _EQUALITIES.fullmatch(condition):
         raise refused
     sides = [[part.strip("`") for part in pair] for pair in re.findall(_EQUALITY, condition)]
     first, second = sides[0][0], sides[0][2]
     if first == second or any({side[0], side[2]} != {first, second} for side in sides):
         raise refused
+    named = table._alias  # noqa: SLF001 - the same package
+    if named is not None and named not in {first, second}:
+        raise lancemem.InvalidInputError(
+            f"the condition of the merge names {first!r} and {second!r}; the table has the alias "
+            f"{named!r}"
+        )
     # With the same names on both sides the first alias is the table, as in Delta's examples.
-    orders = [(second, first), (first, second)] if _is_source(first, second) else []
-    for target, other in orders or [(first, second), (second, first)]:
+    turned = second == named if named is not None else _is_source(first, second)
+    orders = [(second, first), (first, second)] if turned else [(first, second), (second, first)]
+    for target, other in orders if named is None else orders[:1]:
         mapped = {s[1]: s[3] for s in sides if s[0] == target}
         mapped |= {s[3]: s[1] for s in sides if s[2] == target}
         fits = set(mapped) == set(key) and set(mapped.values()) <= set(source.columns)

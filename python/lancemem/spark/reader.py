@@ -7,6 +7,8 @@ engine's plan.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -21,11 +23,13 @@ from lancemem.spark.arrow_types import (
     spark_schema,
     table_batch,
 )
+from lancemem.spark.broken_pipe import until_closed
 from lancemem.spark.size_estimate import quoted
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from os import PathLike
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -42,18 +46,20 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     where: str | None,
     consistency: Consistency,
     splits: int,
+    live: Sequence[LiveJob] = (),
 ) -> DataFrame:
     """Make a DataFrame of the table, read in at most `splits` tasks."""
     names = checked_columns(table, columns)
     if not names:
-        return read_table(spark, table, _first(table), where, consistency, splits).select()
+        first = _first(table)
+        return read_table(spark, table, first, where, consistency, splits, live).select()
     # Checked on the driver, or the error would come from a task that failed four times.
     table.scan(names[:1], where, consistency=consistency)
     if where is not None:
         _ = table.scan(names[:1], where, consistency="flushed").schema
     schema = spark_schema(spark_columns(table, names))
     if splits == 1:
-        scan = _whole_scan(table, names, where, consistency)
+        scan = _whole_scan(table, names, where, consistency, live)
         # Spark has no size estimate of rows from a list, as of a source. After a range of one row
         # it would estimate the table as that small, and broadcast all of it to every executor.
         one = spark.createDataFrame([(0,)], "task int").coalesce(1)
@@ -65,15 +71,57 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     return read.load(table.uri)
 
 
+@dataclass(frozen=True)
+class LiveJob:
+    """Where a running job is offered, as it is sent to a task."""
+
+    location: str
+    token: str
+    tls_root_certificates: str | None
+
+    def connect(self) -> lancemem.RemoteJob:
+        """Connect to the job."""
+        return lancemem.connect_job(self.location, self.token, self.tls_root_certificates)
+
+
+def live_jobs(
+    endpoints: Mapping[int, lancemem.Endpoint] | Iterable[lancemem.Endpoint] | None,
+    consistency: Consistency,
+    splits: int,
+    tls_root_certificates: str | PathLike[str] | None,
+) -> list[LiveJob]:
+    """Return the jobs of a "live" read; refuse them for any other read."""
+    if endpoints is None:
+        return []
+    if consistency != "live":
+        raise lancemem.InvalidInputError(f"jobs go with consistency='live', got {consistency!r}")
+    if splits != 1:
+        raise lancemem.InvalidInputError(
+            f"jobs go with splits=1, got {splits}: other tasks cannot share a snapshot that has "
+            "rows of a job's memory"
+        )
+    given = endpoints.values() if isinstance(endpoints, Mapping) else endpoints
+    tls = None if tls_root_certificates is None else os.fspath(tls_root_certificates)
+    jobs = [LiveJob(endpoint.location, endpoint.token, tls) for endpoint in given]
+    for job in jobs:
+        # A wrong token or address is an error of the call, not of a task that failed four times.
+        job.connect()
+    return jobs
+
+
 def _whole_scan(
-    table: lancemem.Table, names: Sequence[str], where: str | None, consistency: Consistency
+    table: lancemem.Table,
+    names: Sequence[str],
+    where: str | None,
+    consistency: Consistency,
+    live: Sequence[LiveJob],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function of the one task that reads the table as it is when the task runs.
 
     It runs in the Python workers that Spark's tasks use anyway. For a read through the format Spark
     starts four more kinds of Python process, each once a session.
     """
-    split = Split(table.uri, None, (0, 1))
+    split = Split(table.uri, None, (0, 1), tuple(live))
     schema = spark_columns(table, names)
     version = lancemem.__version__
 
@@ -95,6 +143,8 @@ class Split:
     token: str | None
     # Which part of how many.
     part: tuple[int, int]
+    # Jobs of other processes whose MemTables are read too.
+    live: tuple[LiveJob, ...] = ()
 
 
 def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
@@ -123,18 +173,19 @@ def scan_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read a part in this process, in the types of `schema`."""
     table = open_cached(split.uri)
-    snapshot = (
-        table.snapshot(consistency=consistency)
-        if split.token is None
-        else table.snapshot(token=split.token)
-    )
+    if split.token is not None:
+        snapshot = table.snapshot(token=split.token)
+    elif split.live:
+        jobs = [job.connect() for job in split.live]
+        snapshot = table.snapshot(consistency=consistency, jobs=jobs)
+    else:
+        snapshot = table.snapshot(consistency=consistency)
     # A scan of the whole table fills the cache of this process; a part cannot.
     part = None if split.part[1] == 1 else split.part
     scan = snapshot.scan(columns=list(names), filter=where, part=part)
     # An error of the engine would lose its type in Arrow's C stream.
-    for batch in scan.to_batches():
-        if batch.num_rows:
-            yield cast_batch(batch, schema)
+    filled = (batch for batch in scan.to_batches() if batch.num_rows)
+    yield from until_closed(cast_batch(batch, schema) for batch in filled)
 
 
 def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None) -> DataFrame:
@@ -146,6 +197,9 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
     schema = spark_columns(table, names)
 
     def get_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from until_closed(found_rows(batches))
+
+    def found_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = open_cached(uri)
         for batch in _slices(batches):
             found = table.get(key_batch(table, batch), columns=names)

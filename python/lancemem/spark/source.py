@@ -8,7 +8,6 @@ the engine's plan.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Never, cast
@@ -26,8 +25,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import catalogue, reader, transactions
+from lancemem.spark import bulk, catalogue, reader, transactions
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
+from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
 
@@ -44,6 +44,8 @@ _WRITE_OPTIONS = {
     "primarykey",
     "shards",
     "roundfloats",
+    "mergeschema",
+    "ignoreextracolumns",
     "checkpointlocation",
     # Spark's own options, which it passes on.
     "queryname",
@@ -56,8 +58,8 @@ class LancememDataSource(DataSource):
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
     `splits` (the maximum number of tasks; with more than 1 all queries of one DataFrame or view
     read the snapshot of the first query). Options of a write: `op` ("upsert", "delete" or
-    "append"), `opColumn`, `roundFloats`, `txnAppId` and `txnVersion`, and for a table that does not
-    exist `primaryKey` and `shards`.
+    "append"), `opColumn`, `roundFloats`, `mergeSchema`, `ignoreExtraColumns`, `txnAppId` and
+    `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
     """
 
     @classmethod
@@ -141,6 +143,14 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError(
                 f"table {uri} has no primary key, so its rows cannot be replaced or deleted; write "
                 "to it with option op='append' and mode('append')"
+            )
+        if op != "delete":
+            settle_extra(
+                table,
+                schema,
+                [op_column] if op_column else [],
+                ignores=self._flag("ignoreExtraColumns"),
+                merges=self._flag("mergeSchema"),
             )
         names = key if op == "delete" else tuple(pa.schema(table.schema).names)
         _refuse_missing(uri, names, schema)
@@ -421,8 +431,7 @@ def _sstables_of(messages: Iterable[WriterCommitMessage | None]) -> list[lanceme
 
 def _name_of(messages: Iterable[WriterCommitMessage | None]) -> str:
     """Name a bulk write by its SSTables: commit and abort have a new writer each."""
-    places = sorted(f"{sstable.shard_id}/{sstable.path}" for sstable in _sstables_of(messages))
-    return hashlib.sha256("\n".join(places).encode()).hexdigest()[:32]
+    return bulk.name_of(_sstables_of(messages))
 
 
 def _deletes_of_all(uri: str) -> list[lancemem.StagedSsTable]:

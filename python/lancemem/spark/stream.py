@@ -84,7 +84,8 @@ def start(  # noqa: PLR0913, PLR0917 - what makes a stream, in the order of the 
         txn = transactions.of_micro_batch(
             transactions.streaming_query_id(batch.sparkSession), batch_id
         )
-        table._write(batch, plan, sequence_by, txn, size=size)  # noqa: SLF001 - the same package
+        with table._described("stream into"):  # noqa: SLF001 - the same package
+            table._write(batch, plan, sequence_by, txn, size=size)  # noqa: SLF001
 
     observed = _observed(rows, sequence_by)
     writer = observed.writeStream.foreachBatch(write_batch).outputMode(output_mode)

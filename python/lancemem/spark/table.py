@@ -6,20 +6,34 @@ the table by its URI, because a handle belongs to the process that opened it.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
-from lancemem.spark import maintenance, reader, shuffle, stream, transactions, writer
+from lancemem.spark import (
+    bulk,
+    conditions,
+    maintenance,
+    reader,
+    shuffle,
+    stream,
+    transactions,
+    writer,
+)
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
+from lancemem.spark.columns import settle_extra
+from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
+from lancemem.spark.job_description import described
 from lancemem.spark.merge import MergeBuilder, MergeResult
 from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
@@ -27,10 +41,11 @@ from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
+    from os import PathLike
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
@@ -135,7 +150,15 @@ class LancememTableStats:
     jobs: Mapping[int, lancemem.JobStats]
 
 
-class LancememTable:
+@dataclass
+class _Running:
+    """What runs for a table and its aliases."""
+
+    jobs: ShardJobs | None = None
+    streams: list[StreamingQuery] = field(default_factory=list)
+
+
+class LancememTable(DeltaNames):
     """A lancemem table, bound to a Spark session.
 
     Example:
@@ -153,8 +176,8 @@ class LancememTable:
         """
         self._spark = spark
         self._table = table
-        self._jobs: ShardJobs | None = None
-        self._streams: list[StreamingQuery] = []
+        self._running = _Running()
+        self._alias: str | None = None
 
     @classmethod
     def forPath(cls, spark: SparkSession, uri: str) -> LancememTable:  # noqa: N802 - Delta's name
@@ -301,12 +324,30 @@ class LancememTable:
         self._table.refresh()
         return self
 
-    def upsert(
+    def alias(self, name: str) -> LancememTable:
+        """Name the table for the condition of a merge and for the columns of `toDF`, as in Delta.
+
+        Args:
+            name: The alias.
+
+        Returns:
+            The same table, with its running jobs and streams, under that name.
+
+        Example:
+            table.alias("t").merge(source.alias("s"), "t.id = s.id")
+        """
+        named = copy(self)
+        named._alias = name  # noqa: SLF001 - the same class
+        return named
+
+    def upsert(  # noqa: PLR0913 - all but one by name
         self,
         rows: DataFrame,
         *,
         sequence_by: str | None = None,
         round_floats: bool = False,
+        merge_schema: bool = False,
+        ignore_extra_columns: bool = False,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> UpsertResult:
@@ -320,6 +361,11 @@ class LancememTable:
             sequence_by: The column that orders the versions of a key. Name it where `rows` holds a
                 key more than once: the shuffle to shards keeps no order of its own.
             round_floats: Round doubles of other `float` columns too. Default: False.
+            merge_schema: Add columns that the table does not have to the table, as Delta's
+                `mergeSchema`. They are null in older rows. Needs pylance on the driver. Default:
+                False.
+            ignore_extra_columns: Leave out columns that the table does not have. Default: False,
+                they are an error.
             txn_app_id: An application, as in Delta. Goes with `txn_version`.
             txn_version: A version of the application. A shard that has taken this version takes
                 nothing.
@@ -329,28 +375,81 @@ class LancememTable:
 
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
-            InvalidInputError: The rows cannot be stored.
+            InvalidInputError: The rows cannot be stored, or have a column that the table does not
+                have.
 
         Example:
             table.upsert(rows, sequence_by="updated_at")
         """
-        names = self.refresh().schema.names
+        self._settle_extra(rows, [sequence_by], ignores=ignore_extra_columns, merges=merge_schema)
+        names = self.schema.names
         plan = writer.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
-        reports = self._write(rows, plan, sequence_by, txn)
+        with self._described("upsert into"):
+            reports = self._write(rows, plan, sequence_by, txn)
+        return UpsertResult(_sum(reports, "rows"), *_where(reports))
+
+    def update(
+        self,
+        condition: Column | str | None = None,
+        set: Mapping[str, Column | str] | None = None,  # noqa: A002 - Delta's name
+        *,
+        round_floats: bool = False,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> UpsertResult:
+        """Change columns of the rows that meet a condition, as in Delta.
+
+        The rows are read, and written by key. **A change that another writer makes to one of them
+        meanwhile is overwritten.** An update that computes with stored values must not be written
+        twice: give it a transaction id where it may be repeated.
+
+        Args:
+            condition: Spark's SQL, or a Column. Default: every row.
+            set: The new value of each column that changes, as Spark's SQL or a Column over the row
+                before the update. Text is quoted in SQL: `"'new'"`.
+            round_floats: As in `upsert`.
+            txn_app_id: As in `upsert`.
+            txn_version: As in `upsert`.
+
+        Returns:
+            The numbers of rows, shards, WAL entries and SSTables written.
+
+        Raises:
+            InvalidInputError: `set` is empty, names a column of the primary key or no column of the
+                table, or a column cannot hold its value; or the table has no primary key.
+            StaleTxnError: A shard has taken a newer version of the application.
+
+        Example:
+            table.update("category = 'book'", {"price": "price * 1.1"})
+        """
+        key = self._key("update")
+        rows = conditions.updated_rows(
+            self.refresh(), condition, set or {}, round_floats=round_floats
+        )
+        plan = writer.WritePlan(tuple(self.schema.names), key, round_floats=round_floats)
+        txn = transactions.of_application(txn_app_id, txn_version)
+        with self._described("update of"):
+            reports = self._write(rows, plan, None, txn)
         return UpsertResult(_sum(reports, "rows"), *_where(reports))
 
     def delete(
         self,
-        keys: DataFrame,
+        keys: DataFrame | Column | str | None = None,
         *,
+        condition: Column | str | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> DeleteResult:
-        """Delete rows by key.
+        """Delete rows by key, or by a condition as in Delta.
+
+        With a condition, the keys of the rows that meet it are read first. A row that another
+        writer changes or adds meanwhile is deleted or kept by what was read.
 
         Args:
-            keys: A DataFrame with the key columns. Its other columns are ignored.
+            keys: A DataFrame with the key columns, whose other columns are ignored; or the
+                condition.
+            condition: Spark's SQL, or a Column.
             txn_app_id: As in `upsert`.
             txn_version: As in `upsert`.
 
@@ -359,25 +458,40 @@ class LancememTable:
 
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
-            InvalidInputError: The keys cannot be used, or the table has no primary key.
+            InvalidInputError: The keys or the condition cannot be used, both or neither are given,
+                or the table has no primary key.
 
         Example:
             table.delete(rows.where("cancelled"))
+            table.delete("arrived < '2024-01-01'")
         """
         key = self._key("delete")
+        if isinstance(keys, Column | str) and condition is None:
+            keys, condition = None, keys
+        if (keys is None) == (condition is None):
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: delete takes a DataFrame of keys or a condition; to delete all "
+                "rows pass the condition 'true'"
+            )
+        if condition is not None:
+            keys = conditions.keys_where(self.refresh(), condition)
+        if not isinstance(keys, DataFrame):
+            kind = type(keys).__name__
+            raise TypeError(f"delete takes a DataFrame of keys or a condition, got {kind}")
         plan = writer.WritePlan(key, key, deletes=True)
         txn = transactions.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
-        reports = self._write(keys.select(*key), plan, None, txn)
+        with self._described("delete from"):
+            reports = self._write(keys.select(*map(quoted, key)), plan, None, txn)
         return DeleteResult(_sum(reports, "deletes"), *_where(reports))
 
-    def merge(self, source: DataFrame, condition: str) -> MergeBuilder:
+    def merge(self, source: DataFrame, condition: Column | str) -> MergeBuilder:
         """Start a merge, which `execute` runs.
 
         Args:
             source: The DataFrame to merge into the table.
-            condition: Equality of the whole primary key. Its aliases name the table and the source
-                in the clauses.
+            condition: Equality of the whole primary key, as text. Its aliases name the table and
+                the source in the clauses. After `alias` that name is the table's.
 
         Returns:
             A builder for the clauses.
@@ -399,6 +513,8 @@ class LancememTable:
         sequence_by: str,
         keep_newest: bool = False,
         round_floats: bool = False,
+        merge_schema: bool = False,
+        ignore_extra_columns: bool = False,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> ChangesResult:
@@ -422,6 +538,8 @@ class LancememTable:
                 null is older than any value. A deleted row has no sequence any more, so a late
                 change brings it back. Default: False.
             round_floats: As in `upsert`.
+            merge_schema: As in `upsert`.
+            ignore_extra_columns: As in `upsert`.
             txn_app_id: As in `upsert`.
             txn_version: As in `upsert`.
 
@@ -435,11 +553,14 @@ class LancememTable:
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
         """
+        read = [op_column, sequence_by]
+        self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
         )
         txn = transactions.of_application(txn_app_id, txn_version)
-        reports = self._write(changes, plan, sequence_by, txn)
+        with self._described("changes into"):
+            reports = self._write(changes, plan, sequence_by, txn)
         deletes = _sum(reports, "deletes")
         return ChangesResult(
             _sum(reports, "rows") - deletes,
@@ -458,6 +579,8 @@ class LancememTable:
         sequence_by: str | None = None,
         keep_newest: bool = False,
         round_floats: bool = False,
+        merge_schema: bool = False,
+        ignore_extra_columns: bool = False,
         query_name: str | None = None,
         output_mode: Literal["update", "append"] = "update",
     ) -> StreamingQuery:
@@ -476,6 +599,8 @@ class LancememTable:
             sequence_by: As in `upsert`. Changes need it.
             keep_newest: As in `apply_changes`.
             round_floats: As in `upsert`.
+            merge_schema: As in `upsert`, once: before the query starts.
+            ignore_extra_columns: As in `upsert`.
             query_name: As Spark's `queryName`.
             output_mode: Spark's output mode. Some queries, such as an outer join of two streams,
                 return their rows in "append" only. Default: "update".
@@ -494,8 +619,10 @@ class LancememTable:
                 f"output_mode is 'update' or 'append', got {output_mode!r}: each micro-batch has "
                 "the rows that are new or changed"
             )
+        read = [op_column, sequence_by]
+        self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
         if op_column is None and not keep_newest:
-            names = self.refresh().schema.names
+            names = self.schema.names
             plan = writer.WritePlan(
                 tuple(names), tuple(self.primary_key), round_floats=round_floats
             )
@@ -512,7 +639,8 @@ class LancememTable:
         query = stream.start(
             self, rows, plan, sequence_by, checkpoint, trigger, query_name, output_mode
         )
-        self._streams = [*(each for each in self._streams if each.isActive), query]
+        active = [each for each in self._running.streams if each.isActive]
+        self._running.streams = [*active, query]
         return query
 
     def start_jobs(
@@ -548,16 +676,18 @@ class LancememTable:
             raise lancemem.InvalidInputError(
                 f"table {self.uri}: the jobs of this object run already; close them first"
             )
-        self._jobs = ShardJobs(self._table, config, maintenance)
-        return self._jobs
+        self._running.jobs = ShardJobs(self._table, config, maintenance)
+        return self._running.jobs
 
-    def toDF(  # noqa: N802 - Delta's name
+    def toDF(  # noqa: N802, PLR0913 - Delta's name; all but three by name
         self,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         consistency: reader.Consistency = "durable",
         *,
         splits: int = 1,
+        jobs: Mapping[int, lancemem.Endpoint] | Iterable[lancemem.Endpoint] | None = None,
+        tls_root_certificates: str | PathLike[str] | None = None,
     ) -> DataFrame:
         """Read the table as a DataFrame.
 
@@ -568,23 +698,77 @@ class LancememTable:
         Args:
             columns: The columns of the DataFrame. Default: all of them.
             where: A SQL filter that the engine applies.
-            consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" reads what
-                "durable" reads: Spark's processes hold no job's MemTables.
+            consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" also reads the
+                MemTables of `jobs`; without `jobs` it reads what "durable" reads, as Spark's tasks
+                hold no job's MemTables.
             splits: The maximum number of tasks. Default: 1.
+            jobs: Endpoints of running jobs, such as `ShardJobs.endpoints`, for a "live" read. The
+                task connects to their addresses. The read fails where one of the jobs has ended.
+                Does not go with `splits`.
+            tls_root_certificates: As in `lancemem.connect_job`; a path on every node.
 
         Returns:
             The DataFrame.
 
         Raises:
-            InvalidInputError: `splits` is less than 1, or another argument cannot be used.
+            InvalidInputError: `splits` is less than 1, `jobs` comes with another consistency or
+                with `splits`, or another argument cannot be used.
+            RetryableError: No server answers at the address of an endpoint.
 
         Example:
             table.toDF(columns=["id", "delay"], where="delay > 15").count()
+            table.toDF(consistency="live", jobs=running.serve()).count()
         """
         if splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
         table = self.refresh().handle
-        return reader.read_table(self._spark, table, columns, where, consistency, splits)
+        live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)
+        rows = reader.read_table(self._spark, table, columns, where, consistency, splits, live)
+        return rows if self._alias is None else rows.alias(self._alias)
+
+    def commit(
+        self,
+        reports: DataFrame,
+        *,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> lancemem.CommitResult:
+        """Run tasks that write with `task_writer`, and commit the rows of all of them.
+
+        In each shard all rows appear at once, together with the transaction id. Repeated tasks are
+        harmless: of each task the rows of one run are committed. A repeated call is harmless with a
+        transaction id. In the function of `foreachBatch` that is the id of the query and the number
+        of the micro-batch; a second commit of the same micro-batch needs a name of its own, such as
+        the id with a suffix, because a shard takes an id once.
+
+        Args:
+            reports: The DataFrame of `mapInArrow(function, TASK_REPORT)`, whose function yields the
+                report of its writer.
+            txn_app_id: As in `upsert`.
+            txn_version: As in `upsert`.
+
+        Returns:
+            The numbers of rows, shards and SSTables committed.
+
+        Raises:
+            InvalidInputError: `reports` has other columns.
+            StaleTxnError: A shard has taken a newer version of the application.
+
+        Example:
+            def write_batch(rows, batch_id):
+                query_id = streaming_query_id(rows.sparkSession)
+                reports = rows.mapInArrow(score, TASK_REPORT)
+                table.commit(reports, txn_app_id=query_id, txn_version=batch_id)
+
+            rows.writeStream.foreachBatch(write_batch).start()
+        """
+        txn = transactions.of_application(txn_app_id, txn_version)
+        with self._described("commit into"), own_errors():
+            check_workers(self._spark)
+            # It creates shards that another program's sharding lacks, before the tasks read them.
+            writer.try_again(self._table.bulk_writer, writer.FAULTS)
+            sstables = bulk.sstables_of(reports)
+            return bulk.commit(self._table, sstables, txn or transactions.once())
 
     def lookup(self, keys: DataFrame, columns: Sequence[str] | None = None) -> DataFrame:
         """Read the rows with the keys in `keys`, by key and not by a scan.
@@ -638,7 +822,7 @@ class LancememTable:
         if flush:
             self.flush()
         if self._table.deletion_vectors:
-            with own_errors():
+            with self._described("compaction of"), own_errors():
                 check_workers(self._spark)
                 maintenance.look_up(self._spark, self._table)
         return self._table.compact(count_logs=count_logs)
@@ -703,7 +887,7 @@ class LancememTable:
                 and
             of the stream that was started last.
         """
-        streams = tuple(stream.progress(query) for query in self._streams)
+        streams = tuple(stream.progress(query) for query in self._running.streams)
         jobs = self._running_jobs()
         return LancememTableStats(
             self._table.stats(), streams, {} if jobs is None else jobs.stats()
@@ -714,7 +898,18 @@ class LancememTable:
         return self._table.shards()
 
     def _running_jobs(self) -> ShardJobs | None:
-        return None if self._jobs is None or self._jobs.closed else self._jobs
+        jobs = self._running.jobs
+        return None if jobs is None or jobs.closed else jobs
+
+    def _described(self, verb: str) -> AbstractContextManager[None]:
+        return described(self._spark, verb, self.uri)
+
+    def _settle_extra(
+        self, rows: DataFrame, read: Sequence[str | None], *, ignores: bool, merges: bool
+    ) -> None:
+        """Read the newest columns, and see to columns that the table does not have."""
+        table, named = self.refresh().handle, [name for name in read if name is not None]
+        settle_extra(table, rows.schema, named, ignores=ignores, merges=merges)
 
     def _changes_plan(
         self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool

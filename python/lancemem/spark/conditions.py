@@ -1,0 +1,86 @@
+"""Rows that meet a condition: their keys, and the rows that an update makes of them.
+
+Owns: the reads of `delete` and `update` with a condition, whose conditions and values are Spark's
+SQL. Does not own the write: the rows are written by key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+
+import lancemem
+from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
+from lancemem.spark.assignment import Target, assigned
+from lancemem.spark.size_estimate import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from lancemem.spark.table import LancememTable
+
+
+def keys_where(table: LancememTable, condition: Column | str) -> DataFrame:
+    """Read the keys of the rows that meet a condition."""
+    key = table.primary_key
+    read = {*key, *_columns_of(table.toDF(), condition)}
+    rows = table.toDF([name for name in table.schema.names if name in read])
+    return rows.where(condition).select(*map(quoted, key))
+
+
+def updated_rows(
+    table: LancememTable,
+    condition: Column | str | None,
+    values: Mapping[str, Column | str],
+    *,
+    round_floats: bool,
+) -> DataFrame:
+    """Read the rows that meet a condition, with new values in the columns that `values` names."""
+    schema = pa.schema(table.schema)
+    if not values:
+        raise lancemem.InvalidInputError("an update needs at least one column to set")
+    for name in values:
+        if name in table.primary_key:
+            raise lancemem.InvalidInputError(
+                f"key column {name!r} cannot be updated: delete the row and insert another"
+            )
+        if name not in schema.names:
+            raise lancemem.InvalidInputError(f"table {table.uri} has no column {name!r}")
+    rows = table.toDF()
+    if condition is not None:
+        rows = rows.where(condition)
+    # A cast evaluates its value several times, and the value may come from a costly function.
+    given = rows.select(
+        *[
+            _column(values.get(name, quoted(name))).alias(f"v{place}")
+            for place, name in enumerate(schema.names)
+        ]
+    )
+    types = spark_schema(spark_arrow_schema(schema))
+    made = []
+    for place, field in enumerate(schema):
+        value = sf.col(f"v{place}")
+        if field.name in values:
+            target = Target(field.name, field.type, round_floats)
+            value = assigned(value, given.schema[place].dataType, types[place].dataType, target)
+        made.append(value.alias(field.name))
+    return given.select(*made)
+
+
+def _column(value: Column | str) -> Column:
+    return sf.expr(value) if isinstance(value, str) else value
+
+
+def _columns_of(rows: DataFrame, condition: Column | str) -> list[str]:
+    """List the columns that a condition reads; all of them where the plan does not show it."""
+    plan = rows.where(condition)._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public name
+    if plan.nodeName() != "Filter":
+        return list(rows.columns)
+    names, attributes = [], plan.references().iterator()
+    while attributes.hasNext():
+        names.append(str(attributes.next().name()))
+    return names

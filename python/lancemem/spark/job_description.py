@@ -1,0 +1,43 @@
+"""What Spark's UI shows as the description of a job.
+
+Owns: the description for the length of a verb. A description that the user gave stays. Does not own
+jobs that Spark runs later, such as an action on `toDF()`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lancemem.spark import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def described(spark: SparkSession, verb: str, uri: str) -> Iterator[None]:
+    """Describe the jobs of this thread, such as "lancemem upsert into people"."""
+    context = spark.sparkContext
+    given = context.getLocalProperty(DESCRIPTION)
+    batch = context.getLocalProperty(transactions.BATCH_ID)
+    # Spark itself describes a micro-batch, by ids without a name of a table.
+    if given and batch is None:
+        yield
+        return
+    text = f"lancemem {verb} {table_name(uri)}"
+    context.setLocalProperty(DESCRIPTION, text if batch is None else f"{text}, batch {batch}")
+    try:
+        yield
+    finally:
+        # None removes the property. Its type in pyspark is that of a present one.
+        context.setLocalProperty(DESCRIPTION, given)  # type: ignore[arg-type]
+
+
+def table_name(uri: str) -> str:
+    """Return the name of a table: the last part of its address."""
+    return uri.rstrip("/").rpartition("/")[2].removesuffix(".lance")
