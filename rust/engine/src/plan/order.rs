@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_limit_of_few_rows_is_a_top_k_and_of_many_rows_a_sort() {
         let ordered = |limit, offset| {
-            let request = ScanRequest { limit, offset, ..request(&[OrderBy::desc("a")]) };
+            let request = ScanRequest { offset, limit, ..request(&[OrderBy::desc("a")]) };
             plan_of(&request).unwrap()
         };
         assert!(ordered(Some(3), 2).contains("TopK(fetch=5)"));
