@@ -141,6 +141,7 @@ GROUPS = {
     ],
     "first calls": [
         "table.head(5)",
+        "table.sql('SELECT count(*) FROM t').to_table()",
         "again.update({'value': 'value + 1'})",
         "again.merge(rows).when_matched_update_all().execute()",
     ],
