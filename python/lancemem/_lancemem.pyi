@@ -1750,7 +1750,18 @@ class Snapshot:
 
     @property
     def num_base_fragments(self) -> int:
-        """The number of fragments of the base table, by which a read can be divided."""
+        """The number of fragments of the base table."""
+
+    @property
+    def num_parts(self) -> int:
+        """Most parts of a divided read that have rows.
+
+        A fragment of the base table is in one part. An SSTable can be cut every 8,192 rows.
+        """
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the data files of the base table and of the SSTables. Logs do not count."""
 
     @property
     def shards(self) -> list[SnapshotShard]:
