@@ -25,7 +25,6 @@ use super::shape::Shape;
 use crate::errors::BaseContext;
 use crate::record_index::fragment_of;
 use crate::row_address::{address_half, split_address};
-use crate::schema::with_ids;
 
 /// The columns of a feed in two versions.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl<'a> Altered<'a> {
         keeps_widened: bool,
     ) -> Result<Self> {
         shape.stored(old, &shape.all)?;
-        let (of_old, of_new) = (with_ids(old.schema()), with_ids(new.schema()));
+        let (of_old, of_new) = (shape.columns_of(old), shape.columns_of(new));
         let (in_old, in_new) =
             (StoredPlaces::of(of_old.fields()), StoredPlaces::of(of_new.fields()));
         let wanted: HashMap<&str, &Arc<Field>> =

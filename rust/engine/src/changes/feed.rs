@@ -112,7 +112,8 @@ impl ChangeFeed {
         let mut steps = Vec::with_capacity(part.slices.len());
         for slice in part.slices {
             let own = (slice.before.clone(), slice.after.clone());
-            steps.extend(feed.step(slice, Some(own)).await?);
+            let step = feed.step(slice, Some(own)).await?;
+            steps.push(step.ok_or_else(|| of_another_table(uri))?);
         }
         feed.steps = steps;
         Ok(Self(Arc::new(feed)))
@@ -267,11 +268,7 @@ impl Feed {
         if found == before.len() + after.len() {
             return Ok(own);
         }
-        Err(Error::input(format!(
-            "the part of a change feed is of another table than {}, or of another state of it; plan \
-             the parts again",
-            self.shape.uri
-        )))
+        Err(of_another_table(&self.shape.uri))
     }
 
     /// The effect and the name of the operation of a version; `None` where it records none.
@@ -394,6 +391,13 @@ const fn side_of(paired: &Paired, image: Image) -> &Side {
         Image::Before => &paired.before,
         Image::After => &paired.after,
     }
+}
+
+fn of_another_table(uri: &str) -> Error {
+    Error::input(format!(
+        "the part of a change feed is of another table than the table at {uri} now; plan the parts \
+         again"
+    ))
 }
 
 /// An error of a version's changes names the operation of that version.

@@ -4,6 +4,7 @@
 //! feed, and how the rows of a version are brought to them.
 //! Does not own: which rows are read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -12,6 +13,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::prep_null_mask_filter;
 use datafusion::physical_expr::PhysicalExpr;
 use lance::Dataset;
+use lancemem_core::format::reconcile::{FIELD_ID, field_id};
 use lancemem_core::types::{Error, Result};
 
 use super::errors::unavailable;
@@ -19,7 +21,7 @@ use super::types::{
     CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeOptions, RESERVED, RowKinds,
 };
 use crate::plan::{Filter, invalid, session};
-use crate::schema::{BaseVersion, StoredColumns, TableSchema, key_of, with_ids};
+use crate::schema::{BaseVersion, StoredColumns, TableSchema, key_of, plain_schema, with_ids};
 
 /// What every step of a feed has in common.
 #[derive(Debug)]
@@ -69,12 +71,31 @@ impl Shape {
         Ok(Self { uri, table, key, all, columns, schema, filter, skip_unchanged, row_kinds })
     }
 
+    /// All columns of the version of `dataset`, with field ids. An overwrite gives every column
+    /// another id, so where no id is one of the table's, columns have no ids: names count.
+    pub fn columns_of(&self, dataset: &Dataset) -> Schema {
+        let stored = with_ids(dataset.schema());
+        let known: HashSet<i32> =
+            self.table.rows.storage().fields().iter().filter_map(|it| field_id(it)).collect();
+        if stored.fields().iter().filter_map(|it| field_id(it)).any(|id| known.contains(&id)) {
+            return stored;
+        }
+        // Parts of columns lose their ids here.
+        let plain = plain_schema(&stored);
+        let fields = plain.fields().iter().map(|field| {
+            let mut metadata = field.metadata().clone();
+            metadata.remove(FIELD_ID);
+            field.as_ref().clone().with_metadata(metadata)
+        });
+        Schema::new(fields.collect::<Vec<Field>>())
+    }
+
     /// The columns `names` in the version of `dataset`.
     ///
     /// # Errors
     /// [`Error::ChangesUnavailable`] where the columns changed so that older rows do not fit.
     pub fn stored(&self, dataset: &Dataset, names: &[String]) -> Result<StoredColumns> {
-        let stored = StoredColumns::of(&with_ids(dataset.schema()), &self.table, names);
+        let stored = StoredColumns::of(&self.columns_of(dataset), &self.table, names);
         stored.map_err(|error| match error {
             Error::InvalidInput { message, .. } => {
                 unavailable(&self.uri, dataset.version().version, None, &message)
