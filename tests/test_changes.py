@@ -219,7 +219,7 @@ def test_commits_of_pylance_are_changes(board: lancemem.Table) -> None:
 def test_overwrite_and_restore_are_changes(board: lancemem.Table) -> None:
     first = put(board, {1: 10, 2: 20})
     second = put(board, {2: 21, 3: 30})
-    lance.dataset(board.uri, version=first).restore()
+    lance.dataset(board.uri, version=first).restore()  # type: ignore[no-untyped-call]
     board.refresh()
     assert events(board.changes(second)) == [
         ("delete", 3, 30),
@@ -229,7 +229,7 @@ def test_overwrite_and_restore_are_changes(board: lancemem.Table) -> None:
     restored = newest(board)
     rows = pa.table({"id": [2, 9], "v": [22, 90]}, schema=SCHEMA)
     lance.write_dataset(rows, board.uri, mode="overwrite")
-    lance.dataset(board.uri, version=restored).restore()
+    lance.dataset(board.uri, version=restored).restore()  # type: ignore[no-untyped-call]
     again = board.changes(restored)
     assert [version.operation for version in again.versions] == ["Overwrite", "Restore"]
     assert events(again) == [
@@ -352,7 +352,7 @@ def test_rows_come_with_the_columns_of_the_last_version(board: lancemem.Table) -
     first = put(board, {1: 10, 2: 20})
     dataset = lance.dataset(board.uri)
     dataset.add_columns(pa.schema([pa.field("n", pa.int32())]))
-    lance.dataset(board.uri).alter_columns({"path": "v", "name": "w"})
+    lance.dataset(board.uri).alter_columns({"path": "v", "name": "w"})  # type: ignore[dict-item]
     board.refresh()
     assert board.changes(first).versions == [], "no row changed"
     rows = pa.table({"id": [1], "w": [11], "n": [5]}, schema=board.schema)
@@ -390,7 +390,7 @@ def test_versions_that_do_not_fit_the_columns_are_unavailable(board: lancemem.Ta
     rows = pa.table({"id": [1], "v": ["ten"]}, schema=pa.schema([SCHEMA[0], ("v", pa.string())]))
     lance.write_dataset(rows, board.uri, mode="overwrite")
     version = newest(board)
-    lance.dataset(board.uri, version=since).restore()
+    lance.dataset(board.uri, version=since).restore()  # type: ignore[no-untyped-call]
     with pytest.raises(lancemem.ChangesUnavailableError, match="column 'v'") as refused:
         board.changes(since)
     assert (refused.value.version, refused.value.operation) == (version, "Overwrite")
@@ -479,7 +479,8 @@ def test_a_part_of_another_table_is_refused(board: lancemem.Table) -> None:
 def test_a_consumer_goes_on_behind_its_position(board: lancemem.Table) -> None:
     first = put(board, {1: 10})
     with board.changes_consumer("search") as consumer:
-        assert consumer.position is None
+        begins_at = consumer.position
+        assert begins_at is None
         assert board.changes_consumers() == []
         feed = consumer.poll()
         assert feed is not None

@@ -111,14 +111,14 @@ class _Program:
         self.compact()
         version = self.dataset.version
         self.dataset.delete(f"id % 3 = {self.rng.randrange(3)}")
-        lance.dataset(self.table.uri, version=version).restore()
+        lance.dataset(self.table.uri, version=version).restore()  # type: ignore[no-untyped-call]
 
     def overwrite(self) -> None:
         """Replace the table, and bring it back: an overwrite removes what lancemem needs."""
         self.compact()
         version = self.dataset.version
         lance.write_dataset(self.rows(self.ids()), self.table.uri, mode="overwrite")
-        lance.dataset(self.table.uri, version=version).restore()
+        lance.dataset(self.table.uri, version=version).restore()  # type: ignore[no-untyped-call]
 
     def settings(self) -> None:
         self.dataset.update_config({"step": str(self.dataset.version)})
@@ -229,7 +229,7 @@ def check_forms(
 
 def schema_of_range(table: lancemem.Table, feed: lancemem.ChangeFeed, middle: int) -> bool:
     """Whether a version in the middle has the key of the last one: an overwrite has none."""
-    return table.changes(middle, middle).schema == feed.schema
+    return bool(table.changes(middle, middle).schema == feed.schema)
 
 
 @pytest.mark.parametrize("number", range(2))

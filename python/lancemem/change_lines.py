@@ -23,7 +23,10 @@ __all__ = ["add_parser", "lines"]
 _ADDED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def add_parser(commands: argparse._SubParsersAction, interval: Callable[[str], float]) -> None:
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    interval: Callable[[str], float],
+) -> None:
     """Add the command and its arguments.
 
     Args:

@@ -19,6 +19,22 @@ pub fn expired(uri: &str, wanted: u64, oldest: u64) -> Error {
     }
 }
 
+/// The error of a version whose columns do not fit those of the feed, for the reason `why`.
+/// [`in_step`] makes a text of it.
+pub(super) const fn misfit(version: u64, why: String) -> Error {
+    Error::ChangesUnavailable { message: why, version, operation: String::new() }
+}
+
+/// `error` of the changes of a version. A [`misfit`] gets its text, and the version of the changes.
+pub(super) fn in_step(error: Error, uri: &str, version: u64, operation: Option<&str>) -> Error {
+    match error {
+        Error::ChangesUnavailable { message: why, operation: known, .. } if known.is_empty() => {
+            unavailable(uri, version, operation, &why)
+        }
+        other => other,
+    }
+}
+
 /// The error of a version whose changes cannot be derived, for the reason `why`.
 pub(super) fn unavailable(uri: &str, version: u64, operation: Option<&str>, why: &str) -> Error {
     let operation = operation.unwrap_or("unknown");

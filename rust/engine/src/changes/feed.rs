@@ -15,6 +15,7 @@ use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
 use arrow_schema::SchemaRef;
+use async_recursion::async_recursion as boxed;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -23,7 +24,7 @@ use lancemem_core::types::{Error, Result};
 use tokio::sync::OnceCell;
 
 use super::derive::{Difference, Effect, Trust, difference, effect};
-use super::errors::{expired, unavailable};
+use super::errors::{expired, in_step, unavailable};
 use super::images::{Rows, scan};
 use super::pair::{Paired, Pairing, Side};
 use super::parts::{Piece, spread};
@@ -152,6 +153,7 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// A storage error; [`Error::ChangesExpired`] where a version was cleaned up meanwhile.
+    #[boxed]
     pub async fn counts(&self) -> Result<ChangeCounts> {
         let mut counts = ChangeCounts::default();
         for step in &self.0.steps {
@@ -173,6 +175,7 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// As [`Self::counts`].
+    #[boxed]
     pub async fn collect(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         Ok((self.schema(), self.batches().try_collect().await?))
     }
@@ -241,7 +244,9 @@ impl Feed {
         };
         let new = self.open(slice.version).await?;
         let all = difference(&self.shape, old.as_ref(), &new, trust).await;
-        let all = all.map_err(|error| of_version(error, &slice, operation.as_deref()))?;
+        let all = all.map_err(|error| {
+            in_step(error, &self.shape.uri, slice.version, operation.as_deref())
+        })?;
         if all.is_empty() {
             return Ok(None);
         }
@@ -323,7 +328,7 @@ impl Feed {
                 compared: step.compared(&self.shape),
             };
             let paired = pairing.pair().await;
-            paired.map_err(|error| of_version(error, &step.slice, step.operation.as_deref()))
+            paired.map_err(|error| step.named(error, &self.shape.uri))
         };
         step.paired.get_or_try_init(|| pair).await
     }
@@ -356,7 +361,8 @@ impl Feed {
         let Some(step) = self.steps.get(place) else { return Ok(stream::empty().boxed()) };
         let side = side_of(self.paired(step).await?, image);
         let dataset = self.open(version).await?;
-        let stored = self.shape.stored(&dataset, &self.shape.columns)?;
+        let stored = self.shape.stored(&dataset, &self.shape.columns);
+        let stored = stored.map_err(|error| step.named(error, &self.shape.uri))?;
         let rows = scan(&dataset, &side.rows, stored).await?;
         let feed = self.clone();
         let images = rows.map(move |rows| feed.images_of(place, image, &rows?));
@@ -400,19 +406,11 @@ fn of_another_table(uri: &str) -> Error {
     ))
 }
 
-/// An error of a version's changes names the operation of that version.
-fn of_version(error: Error, slice: &ChangeSlice, operation: Option<&str>) -> Error {
-    match (error, operation) {
-        (Error::ChangesUnavailable { message, .. }, Some(operation)) => Error::ChangesUnavailable {
-            message,
-            version: slice.version,
-            operation: operation.to_owned(),
-        },
-        (error, _) => error,
-    }
-}
-
 impl Step {
+    fn named(&self, error: Error, uri: &str) -> Error {
+        in_step(error, uri, self.slice.version, self.operation.as_deref())
+    }
+
     /// The columns that are compared to leave out rows without a change.
     fn compared<'a>(&self, shape: &'a Shape) -> Option<&'a [String]> {
         if shape.skip_unchanged {

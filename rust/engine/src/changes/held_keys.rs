@@ -191,9 +191,13 @@ mod tests {
 
     fn pair(held: &[Row<'_>], others: &[Row<'_>]) -> (Verdict, Verdict) {
         let mut keys = HeldKeys::default();
-        held.iter().for_each(|row| keys.hold(*row).unwrap());
+        for row in held {
+            keys.hold(*row).unwrap();
+        }
         let mut other = Verdict::default();
-        others.iter().for_each(|row| keys.meet(*row, &mut other));
+        for row in others {
+            keys.meet(*row, &mut other);
+        }
         (keys.finish(&mut other), other)
     }
 

@@ -87,10 +87,9 @@ impl Pairing<'_> {
             return self.passing(own).await;
         }
         if self.own.is_some() {
-            let before = (old, &own.before);
-            let (before, _) = self.probe(before, (self.new, &self.all.after)).await?;
-            let after = (self.new, &own.after);
-            let (after, _) = self.probe(after, (old, &self.all.before)).await?;
+            let (old_rows, new_rows) = ((old, &self.all.before), (self.new, &self.all.after));
+            let before = self.verdict((old, &own.before), new_rows).await?;
+            let after = self.verdict((self.new, &own.after), old_rows).await?;
             return Ok(self.paired(own, before, after));
         }
         let (before, after) = ((old, &own.before), (self.new, &own.after));
@@ -141,6 +140,18 @@ impl Pairing<'_> {
             batch.rows().filter(|row| row.passes).for_each(|row| kept.insert(row.address));
         }
         Ok(kept.into_selection())
+    }
+
+    /// The verdict of `held`, which may be without a row.
+    async fn verdict(
+        &self,
+        held: (&Arc<Dataset>, &Selection),
+        others: (&Arc<Dataset>, &Selection),
+    ) -> Result<Verdict> {
+        if held.1.is_empty() {
+            return Ok(Verdict::default());
+        }
+        Ok(self.probe(held, others).await?.0)
     }
 
     /// The verdicts of `held`, whose keys are held in memory, and of `streamed`.

@@ -16,7 +16,7 @@ use lance::Dataset;
 use lancemem_core::format::reconcile::{FIELD_ID, field_id};
 use lancemem_core::types::{Error, Result};
 
-use super::errors::unavailable;
+use super::errors::misfit;
 use super::types::{
     CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeOptions, RESERVED, RowKinds,
 };
@@ -97,9 +97,7 @@ impl Shape {
     pub fn stored(&self, dataset: &Dataset, names: &[String]) -> Result<StoredColumns> {
         let stored = StoredColumns::of(&self.columns_of(dataset), &self.table, names);
         stored.map_err(|error| match error {
-            Error::InvalidInput { message, .. } => {
-                unavailable(&self.uri, dataset.version().version, None, &message)
-            }
+            Error::InvalidInput { message, .. } => misfit(dataset.version().version, message),
             other => other,
         })
     }
