@@ -229,8 +229,14 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
     module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
     module.add("TableExistsError", py.get_type::<TableExistsError>())?;
-    module.add("ChangesUnavailableError", py.get_type::<ChangesUnavailableError>())?;
-    module.add("ChangesExpiredError", py.get_type::<ChangesExpiredError>())?;
+    let unavailable = py.get_type::<ChangesUnavailableError>();
+    // Each error has its own values; these are for a program that asks the class.
+    unavailable.setattr("version", 0)?;
+    unavailable.setattr("operation", "")?;
+    module.add("ChangesUnavailableError", unavailable)?;
+    let expired = py.get_type::<ChangesExpiredError>();
+    expired.setattr("oldest", 0)?;
+    module.add("ChangesExpiredError", expired)?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
     module.add("StaleTxnError", py.get_type::<StaleTxnError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
