@@ -37,6 +37,7 @@ from lancemem._lancemem import (
     RemoteJob,
     RetryableError,
     Shard,
+    ShardHeldError,
     Sharding,
     ShardLog,
     SkippedLog,
@@ -50,7 +51,6 @@ from lancemem._lancemem import (
     TableNotFoundError,
     TableStats,
     TableVersion,
-    TableWriter,
     WalFinding,
     WalReport,
     WriterConfig,
@@ -67,6 +67,7 @@ from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.scan import Scan
 from lancemem.snapshot import Snapshot
 from lancemem.table import Table
+from lancemem.writer import TableWriter
 
 __all__ = [
     "Acknowledged",
@@ -101,6 +102,7 @@ __all__ = [
     "RetryableError",
     "Scan",
     "Shard",
+    "ShardHeldError",
     "ShardLog",
     "Sharding",
     "SkippedLog",

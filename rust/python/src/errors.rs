@@ -98,6 +98,12 @@ create_exception!(
 );
 create_exception!(
     lancemem,
+    ShardHeldError,
+    LancememError,
+    "A job of another process may hold the shard. Close that job, or pass take_over=True."
+);
+create_exception!(
+    lancemem,
     StaleTxnError,
     LancememError,
     "A newer version of the application is written. Stop: this write comes too late."
@@ -140,6 +146,7 @@ pub fn to_py(error: &Error) -> PyErr {
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
+        ErrorKind::Held => ShardHeldError::new_err(text),
         ErrorKind::Stale => StaleTxnError::new_err(text),
         ErrorKind::Reopen => JobStoppedError::new_err(text),
         ErrorKind::Retry => RetryableError::new_err(text),
@@ -193,6 +200,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
     module.add("TableExistsError", py.get_type::<TableExistsError>())?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
+    module.add("ShardHeldError", py.get_type::<ShardHeldError>())?;
     module.add("StaleTxnError", py.get_type::<StaleTxnError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
     module.add("RetryableError", py.get_type::<RetryableError>())?;

@@ -38,6 +38,7 @@ mod serve;
 mod snapshot;
 mod table;
 mod values;
+mod write;
 mod writer;
 
 use pyo3::prelude::*;
