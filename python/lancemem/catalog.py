@@ -61,7 +61,8 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
             asked for. **Its rows stay, and `data` is not written.** Default: False.
         mode: "overwrite" drops the table at `uri` first, if there is one, as `drop_table` does. The
-            rows are read into memory and the columns checked before. Default: "create".
+            columns are checked before, and rows that stream are read into a temporary file.
+            Default: "create".
 
     Returns:
         The table.
@@ -93,19 +94,23 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         "maintenance": maintenance,
     }
     if mode == "overwrite":
-        rows = None if rows is None else list(rows)
-        _prove(uri, schema, options)
-        if exists(uri, storage_options=storage_options):
-            drop_table(uri, storage_options=storage_options)
+        with tempfile.TemporaryDirectory() as folder:
+            rows = _read_before(data, rows, schema, folder)
+            _prove(uri, schema, options)
+            if exists(uri, storage_options=storage_options):
+                drop_table(uri, storage_options=storage_options)
+            table = _created(uri, schema, options, storage_options)
+            if rows is not None:
+                _fill(table, rows, storage_options)
+            return table
     try:
-        handle = _lancemem.create_table(uri, schema, **options, storage_options=storage_options)
+        table = _created(uri, schema, options, storage_options)
     except _lancemem.TableExistsError:
         if not exist_ok:
             raise
         table = open_table(uri, storage_options=storage_options)
         _refuse_another(table, schema, primary_key, sharding)
         return table
-    table = Table._of(handle, storage_options)  # noqa: SLF001 - the same package
     if rows is not None:
         _fill(table, rows, storage_options)
     return table
@@ -207,6 +212,27 @@ def _columns_and_rows(
             "never take one; pass an Arrow table with the types of its columns"
         )
     return reader.schema, reader
+
+
+def _created(
+    uri: str | PathLike[str],
+    schema: _Schema,
+    options: dict[str, Any],
+    storage_options: dict[str, str] | None,
+) -> Table:
+    handle = _lancemem.create_table(uri, schema, **options, storage_options=storage_options)
+    return Table._of(handle, storage_options)  # noqa: SLF001 - the same package
+
+
+def _read_before(
+    data: object, rows: Iterable[pa.RecordBatch] | None, schema: pa.Schema, folder: str
+) -> Iterable[pa.RecordBatch] | None:
+    """Read rows that stream before their table is dropped: they may fail, or be the table's own."""
+    from lancemem.rows import is_stream, spooled  # noqa: PLC0415 - it loads pyarrow
+
+    if rows is None or not is_stream(data):
+        return rows
+    return spooled(rows, schema, str(Path(folder) / "rows.arrow"))
 
 
 def _prove(uri: str | PathLike[str], schema: _Schema, options: dict[str, Any]) -> None:
