@@ -230,8 +230,11 @@ def _read_before(
     """Read rows that stream before their table is dropped: they may fail, or be the table's own."""
     from lancemem.rows import is_stream, spooled  # noqa: PLC0415 - it loads pyarrow
 
-    if rows is None or not is_stream(data):
-        return rows
+    if rows is None:
+        return None
+    if not is_stream(data):
+        # All parts are looked at, and none is copied.
+        return list(rows)
     return spooled(rows, schema, str(Path(folder) / "rows.arrow"))
 
 
