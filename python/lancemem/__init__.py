@@ -65,6 +65,7 @@ from lancemem._lancemem import (
 from lancemem.catalog import create_table, drop_table, enable, exists, open_table
 from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.scan import Scan
+from lancemem.sharding import ShardingAdvice, advise_sharding
 from lancemem.snapshot import Snapshot
 from lancemem.table import Table
 from lancemem.writer import TableWriter
@@ -105,6 +106,7 @@ __all__ = [
     "ShardHeldError",
     "ShardLog",
     "Sharding",
+    "ShardingAdvice",
     "SkippedLog",
     "Snapshot",
     "SnapshotMemTable",
@@ -126,6 +128,7 @@ __all__ = [
     "WriterFencedError",
     "WriterStats",
     "__version__",
+    "advise_sharding",
     "bucket",
     "connect_job",
     "create_table",
