@@ -256,13 +256,15 @@ def test_the_end_of_a_fenced_job_releases_no_claim_of_its_successor(
     successor.close()
 
 
-def test_a_job_without_rows_in_its_log_writes_nothing_at_its_end(table: lancemem.Table) -> None:
+def test_a_job_without_rows_in_its_log_releases_its_claim_at_its_end(table: lancemem.Table) -> None:
     job = table.start_job(shard=0)
     job.put(rows(table, range(10)))
     job.flush()
-    before = manifests(table)
+    before = len(manifests(table))
     job.close()
-    assert manifests(table) == before
+    # Without the record an upsert of another process would take the job for a running one.
+    assert len(manifests(table)) == before + 1
+    assert table.stats().logs[0].is_released
 
 
 def test_the_end_of_a_job_whose_table_is_gone_writes_nothing(
@@ -317,14 +319,18 @@ def test_the_log_of_a_killed_process_waits_for_a_flush_that_may_stop_a_job(
     with job_elsewhere(table) as running:
         running.communicate("kill\n", timeout=PATIENCE_SECONDS)
     assert table.flush(idle_for=NOW).flushed == []
-    assert table.flush().num_rows == 1
+    with pytest.raises(lancemem.ShardHeldError, match="was killed"):
+        table.flush()
+    assert table.flush(take_over=True).num_rows == 1
     assert table.compact().num_rows_written == 1
 
 
 def test_an_upsert_after_a_killed_process_releases_the_log(table: lancemem.Table) -> None:
     with job_elsewhere(table) as running:
         running.communicate("kill\n", timeout=PATIENCE_SECONDS)
-    table.upsert(rows(table, range(2, 4)))
+    with pytest.raises(lancemem.ShardHeldError, match="was killed"):
+        table.upsert(rows(table, range(2, 4)))
+    table.upsert(rows(table, range(2, 4)), take_over=True)
     assert table.flush(idle_for=NOW).num_rows == 3
 
 

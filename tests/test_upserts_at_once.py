@@ -35,7 +35,8 @@ WRITER = """
         key = 1000 * me + number
         rows = pa.table({"id": [key], "name": [f"{me}"], "value": [float(number)]})
         if wanted == "upsert":
-            done = table.upsert(rows)
+            # The jobs of another process are taken over, as they take the shard over.
+            done = table.upsert(rows, take_over=True)
         elif wanted == "apply":
             done = table.apply(rows, pa.array([False]), txn=(f"app {me}", number))
         else:

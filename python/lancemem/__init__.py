@@ -42,6 +42,7 @@ from lancemem._lancemem import (
     RemoteJob,
     RetryableError,
     Shard,
+    ShardHeldError,
     Sharding,
     ShardLog,
     SkippedLog,
@@ -55,7 +56,6 @@ from lancemem._lancemem import (
     TableNotFoundError,
     TableStats,
     TableVersion,
-    TableWriter,
     WalFinding,
     WalReport,
     WriterConfig,
@@ -72,8 +72,10 @@ from lancemem.change_consumer import ChangesConsumer
 from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.scan import Scan
+from lancemem.sharding import ShardingAdvice, advise_sharding
 from lancemem.snapshot import Snapshot
 from lancemem.table import Table
+from lancemem.writer import TableWriter
 
 __all__ = [
     "Acknowledged",
@@ -116,8 +118,10 @@ __all__ = [
     "RetryableError",
     "Scan",
     "Shard",
+    "ShardHeldError",
     "ShardLog",
     "Sharding",
+    "ShardingAdvice",
     "SkippedLog",
     "Snapshot",
     "SnapshotMemTable",
@@ -139,6 +143,7 @@ __all__ = [
     "WriterFencedError",
     "WriterStats",
     "__version__",
+    "advise_sharding",
     "bucket",
     "connect_job",
     "create_table",

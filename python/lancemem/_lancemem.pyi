@@ -184,6 +184,9 @@ class ChangesExpiredError(LancememError):
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
 
+class ShardHeldError(LancememError):
+    """A job of another process may hold the shard. Close that job, or pass take_over=True."""
+
 class StaleTxnError(LancememError):
     """The shard has a newer version of the application. Stop: this write comes too late."""
 
@@ -712,15 +715,23 @@ class Table:
         """
 
     def upsert(
-        self, data: _Rows, *, txn: _Txn | None = None, round_floats: bool = False
+        self,
+        data: _Rows,
+        *,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+        take_over: bool = False,
     ) -> WriteResult:
         """Add or replace rows by key, routed to their shards. Returns when all rows are durable.
 
         Where a job or a writer of this process has the shard, the rows go through it. Otherwise the
-        call takes over the shard, in turn with other such calls of any process. **A job that runs
-        on it in another process is stopped.** Calls that follow within a second need not take it
-        over again. A call that loses a shard to another writer claims it again. A program that
-        writes often uses `writer`.
+        call claims the shard, in turn with other such calls of any process. Calls that follow
+        within a second need no claim of their own. A call that loses a shard to another writer
+        claims it again. A program that writes often uses `writer`.
+
+        **Where a job of another process has claimed the shard and was not closed, the call raises
+        `ShardHeldError` before anything is written.** The claim of a process that was killed cannot
+        be told from a running job's (docs/write-path.md).
 
         Values are cast to the column's type where the cast loses nothing. Doubles have rules of
         their own (docs/write-path.md):
@@ -736,6 +747,9 @@ class Table:
                 applications whose name starts with "once:" a shard remembers the 128 whose names
                 sort last, for two weeks where the name has a time (docs/format.md). Default: no id.
             round_floats: Round doubles of every `float` column to the nearest. Default: False.
+            take_over: Claim a shard although a job of another process may run on it. **That job is
+                stopped**: its next put raises `WriterFencedError`, and no acknowledged row is lost.
+                Default: False.
 
         Returns:
             The number of rows, shards and WAL entries written.
@@ -743,6 +757,8 @@ class Table:
         Raises:
             InvalidInputError: The rows cannot be stored. The message names column and row, and
                 nothing is written.
+            ShardHeldError: A job of another process may run on a shard. Nothing is written, unless
+                the job started while the call wrote to other shards.
             StaleTxnError: A shard has recorded a newer version of the application.
             RetryableError: Other writers held a shard for a minute. Nothing of the call is in that
                 shard; other shards may have their rows.
@@ -755,7 +771,9 @@ class Table:
             table.upsert(rows, txn=("loader", 17))
         """
 
-    def delete(self, keys: _Keys, *, txn: _Txn | None = None) -> WriteResult:
+    def delete(
+        self, keys: _Keys, *, txn: _Txn | None = None, take_over: bool = False
+    ) -> WriteResult:
         """Delete the rows with these keys, whether they exist or not. Returns when all are durable.
 
         The call writes to each shard as `upsert` does.
@@ -763,6 +781,7 @@ class Table:
         Args:
             keys: As in `get`.
             txn: As in `upsert`.
+            take_over: As in `upsert`.
 
         Returns:
             The number of keys, shards and WAL entries written.
@@ -781,16 +800,18 @@ class Table:
         *,
         txn: _Txn | None = None,
         round_floats: bool = False,
+        take_over: bool = False,
     ) -> WriteResult:
         """Delete the keys of some rows and upsert the other rows, in their order.
 
-        The call takes over each shard as `upsert` does.
+        The call writes to each shard as `upsert` does.
 
         Args:
             data: The rows. Of a row that deletes, only the key counts.
             deletes: An Arrow array of booleans, one for each row. True deletes the row's key.
             txn: As in `upsert`.
             round_floats: As in `upsert`.
+            take_over: As in `upsert`.
 
         Returns:
             The number of rows, shards and WAL entries written.
@@ -1141,26 +1162,29 @@ class Table:
             one_row_per_key = table.get([3, 7], missing="null")
         """
 
-    def flush(self, *, idle_for: timedelta | None = None) -> FlushResult:
+    def flush(self, *, idle_for: timedelta | None = None, take_over: bool = False) -> FlushResult:
         """Move the rows of logs into flushed SSTables, which `compact` moves into the base table.
 
-        The call takes over each shard whose log has rows, in turn with calls such as `upsert`. **A
-        job that runs on it, in this process or elsewhere, is stopped.** `Job.flush` flushes the log
-        of a running job.
+        Where a job or a writer of this process has a shard, it flushes, and goes on. Otherwise the
+        call claims each shard whose log has rows, in turn with calls such as `upsert`. A job of
+        another process is not stopped: the call raises `ShardHeldError` before it flushes anything.
 
-        With `idle_for` the call stops no job. It takes over released claims alone: those of calls
-        such as `upsert`, and those of jobs that were closed. Other logs are left alone and listed
-        in `skipped`: a running job flushes its log itself after its `idle_flush_interval`. The log
-        of a process that was killed waits for the next write or for `flush()`.
+        With `idle_for` the call raises no such error. It takes over released claims alone: those of
+        calls such as `upsert`, and those of jobs that were closed. Other logs are left alone and
+        listed in `skipped`: a running job flushes its log itself after its `idle_flush_interval`.
+        The log of a process that was killed waits for `flush(take_over=True)`.
 
         Args:
             idle_for: Flush a log only where its claim is released and its newest entry is at least
                 this old. Default: flush every log.
+            take_over: Flush the log of a shard although a job of another process may run there, as
+                in `upsert`. **That job is stopped.** Does not go with `idle_for`. Default: False.
 
         Returns:
             A report that lists each log that was flushed or left alone.
 
         Raises:
+            ShardHeldError: A job of another process may run on a shard whose log has rows.
             RetryableError: Other writers held a shard for a minute. The rows of that shard stay in
                 its log; other shards may be flushed.
             CorruptionError: A log is damaged. With `idle_for` it is listed in `skipped` instead.
@@ -1303,10 +1327,17 @@ class Table:
     def shards(self) -> list[Shard]:
         """Describe every shard, by ordinal."""
 
-    def stats(self) -> TableStats:
+    def stats(self, *, count_logs: bool = True) -> TableStats:
         """Count the rows of the base table, and the SSTables, logs and rows above it.
 
         The rows of a log are counted by a read of each entry that no flush has covered.
+
+        Args:
+            count_logs: Read the logs. Without, `num_log_rows` and `log_bytes` are 0 and `logs` is
+                empty. Default: True.
+
+        Returns:
+            The counts at one moment.
 
         Raises:
             CorruptionError: A log is damaged.
@@ -1656,7 +1687,6 @@ class Job:
         traceback: TracebackType | None = None,
     ) -> bool: ...
 
-@final
 class TableWriter:
     """The writer of all shards of a table; a context manager, which closes it.
 
@@ -1665,6 +1695,7 @@ class TableWriter:
     calls raise `WriterFencedError`, and a new writer can claim the shard again.
     """
 
+    def __new__(cls, handle: TableWriter) -> Self: ...
     def put(
         self,
         data: _Data,
@@ -1757,7 +1788,7 @@ class TableWriter:
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         limit: int | None = None,
         offset: int = 0,

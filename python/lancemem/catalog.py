@@ -6,6 +6,7 @@ tables that are replaced. Does not own what a table is.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["create_table", "drop_table", "enable", "exists", "open_table"]
 
+_LOG = logging.getLogger("lancemem")
 _MODES = ("create", "overwrite")
 
 
@@ -52,7 +54,9 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             nullable. An index of pandas becomes columns where it has names.
         primary_key: The key columns in key order: integers, bool, `utf8`, `large_utf8`, `binary` or
             `large_binary`. Default: no key, and the table is append-only.
-        sharding: How rows are spread over shards. Default: one shard.
+        sharding: How rows are spread over shards; it cannot be changed later. Default: what
+            `advise_sharding` chooses by the size of rows in memory, one shard for an empty table,
+            for a stream and up to 4 GiB. The logger `lancemem` gets the reason at INFO.
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
@@ -61,7 +65,8 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
             asked for. **Its rows stay, and `data` is not written.** Default: False.
         mode: "overwrite" drops the table at `uri` first, if there is one, as `drop_table` does. The
-            rows are read into memory and the columns checked before. Default: "create".
+            columns are checked before, and rows that stream are read into a temporary file.
+            Default: "create".
 
     Returns:
         The table.
@@ -86,26 +91,31 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             "exist_ok=True keeps a table that exists, mode='overwrite' drops it; pass one of them"
         )
     schema, rows = _columns_and_rows(data)
+    chosen = sharding or _advised(uri, schema, primary_key, rows)
     options: dict[str, Any] = {
         "primary_key": primary_key,
-        "sharding": sharding,
+        "sharding": chosen,
         "config": config,
         "maintenance": maintenance,
     }
     if mode == "overwrite":
-        rows = None if rows is None else list(rows)
-        _prove(uri, schema, options)
-        if exists(uri, storage_options=storage_options):
-            drop_table(uri, storage_options=storage_options)
+        with tempfile.TemporaryDirectory() as folder:
+            rows = _read_before(rows, schema, folder)
+            _prove(uri, schema, options)
+            if exists(uri, storage_options=storage_options):
+                drop_table(uri, storage_options=storage_options)
+            table = _created(uri, schema, options, storage_options)
+            if rows is not None:
+                _fill(table, rows, storage_options)
+            return table
     try:
-        handle = _lancemem.create_table(uri, schema, **options, storage_options=storage_options)
+        table = _created(uri, schema, options, storage_options)
     except _lancemem.TableExistsError:
         if not exist_ok:
             raise
         table = open_table(uri, storage_options=storage_options)
         _refuse_another(table, schema, primary_key, sharding)
         return table
-    table = Table._of(handle, storage_options)  # noqa: SLF001 - the same package
     if rows is not None:
         _fill(table, rows, storage_options)
     return table
@@ -206,7 +216,46 @@ def _columns_and_rows(
             f"column {untyped[0]!r} has no value from which its type could be learned, and could "
             "never take one; pass an Arrow table with the types of its columns"
         )
-    return reader.schema, reader
+    # Rows in memory are looked at now, and not copied.
+    return reader.schema, reader if rows.is_stream(data) else list(reader)
+
+
+def _created(
+    uri: str | PathLike[str],
+    schema: _Schema,
+    options: dict[str, Any],
+    storage_options: dict[str, str] | None,
+) -> Table:
+    handle = _lancemem.create_table(uri, schema, **options, storage_options=storage_options)
+    return Table._of(handle, storage_options)  # noqa: SLF001 - the same package
+
+
+def _advised(
+    uri: str | PathLike[str],
+    schema: Any,  # noqa: ANN401 - an Arrow schema of any library
+    primary_key: str | Sequence[str] | None,
+    rows: Iterable[pa.RecordBatch] | None,
+) -> Sharding:
+    """Choose a sharding by what is known of the rows, and log why."""
+    import pyarrow as pa  # noqa: PLC0415 - `import lancemem` does not load it
+
+    from lancemem.sharding import advise_sharding  # noqa: PLC0415 - this call alone
+
+    num_bytes = sum(batch.nbytes for batch in rows) if isinstance(rows, list) else None
+    advice = advise_sharding(pa.schema(schema), primary_key, num_bytes=num_bytes)
+    _LOG.info('sharding table="%s" shards=%d reason="%s"', uri, advice.sharding.num_shards, advice)
+    return advice.sharding
+
+
+def _read_before(
+    rows: Iterable[pa.RecordBatch] | None, schema: pa.Schema, folder: str
+) -> Iterable[pa.RecordBatch] | None:
+    """Read rows that stream before their table is dropped: they may fail, or be the table's own."""
+    from lancemem.rows import spooled  # noqa: PLC0415 - it loads pyarrow
+
+    if rows is None or isinstance(rows, list):
+        return rows
+    return spooled(rows, schema, str(Path(folder) / "rows.arrow"))
 
 
 def _prove(uri: str | PathLike[str], schema: _Schema, options: dict[str, Any]) -> None:
@@ -246,7 +295,7 @@ def _refuse_another(
     pairs = (
         ("columns", asked, stored),
         ("the primary key", key, table.primary_key),
-        ("the sharding", sharding or _lancemem.unsharded(), table.sharding),
+        ("the sharding", sharding or table.sharding, table.sharding),
     )
     for what, wanted, found in pairs:
         if wanted != found:

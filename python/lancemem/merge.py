@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lancemem import _lancemem
 
@@ -188,7 +188,9 @@ class MergeBuilder:
 
     # --- the write ---
 
-    def execute(self, *, round_floats: bool = False, txn: _Txn | None = None) -> MergeResult:
+    def execute(
+        self, *, round_floats: bool = False, txn: _Txn | None = None, take_over: bool = False
+    ) -> MergeResult:
         """Write, and return how many rows were updated, inserted and deleted.
 
         Source rows are matched with the rows that are stored when the merge reads them. Another
@@ -198,6 +200,7 @@ class MergeBuilder:
             round_floats: As in `Table.upsert`.
             txn: As in `Table.upsert`. A merge that computes with stored values must not be written
                 twice.
+            take_over: As in `Table.upsert`.
 
         Returns:
             The numbers of rows. They count rows of shards too that had recorded `txn`.
@@ -213,9 +216,10 @@ class MergeBuilder:
         from lancemem import merge_rows  # noqa: PLC0415 - it loads pyarrow
 
         merge_rows.refuse_double_keys(self._table, self._source)
+        how: dict[str, Any] = {"txn": txn, "round_floats": round_floats, "take_over": take_over}
         if self._is_upsert():
             rows = self._source.select(self._table.schema.names)
-            done = self._table.upsert(rows, txn=txn, round_floats=round_floats)
+            done = self._table.upsert(rows, **how)
             return MergeResult(0, rows.num_rows, 0, False, done.num_shards_already_written)
         matched, unmatched = merge_rows.joined(self._table, self._source)
         of_matched = [clause for clause in self._clauses if clause.matched]
@@ -225,7 +229,7 @@ class MergeBuilder:
             *merge_rows.chosen(self._table, unmatched, others),
         ]
         rows, deletes = merge_rows.whole(self._table, parts, round_floats=round_floats)
-        done = self._table.apply(rows, deletes, txn=txn, round_floats=round_floats)
+        done = self._table.apply(rows, deletes, **how)
         counts = Counter(U=0, I=0, D=0)
         for clause, part in parts:
             counts[clause.op] += part.num_rows

@@ -20,7 +20,7 @@ from lancemem._lancemem import InvalidInputError
 if TYPE_CHECKING:
     from lancemem._lancemem import _Rows
 
-__all__ = ["is_schema", "to_reader", "to_table"]
+__all__ = ["is_schema", "is_stream", "spooled", "to_reader", "to_table"]
 
 _FORMS = (
     "expected Arrow data (an object with __arrow_c_stream__ or __arrow_c_array__, such as a "
@@ -39,6 +39,28 @@ _MIXED = (ValueError, TypeError, OverflowError, KeyError)
 def is_schema(data: object) -> bool:
     """Whether `data` describes columns and has no rows."""
     return hasattr(data, "__arrow_c_schema__") and not _is_arrow(data)
+
+
+def is_stream(data: object) -> bool:
+    """Whether the rows of `data` need not be in memory, and may come once."""
+    if type(data).__module__.partition(".")[0] in _FRAMES:
+        return False
+    return not isinstance(data, (pa.Table, pa.RecordBatch, Mapping, list, tuple))
+
+
+def spooled(
+    rows: Iterable[pa.RecordBatch], schema: pa.Schema, path: str
+) -> Iterator[pa.RecordBatch]:
+    """Read all rows into a file now, and return them from there one by one."""
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        for batch in rows:
+            stream.write_batch(batch)
+    return _spool(path)
+
+
+def _spool(path: str) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+        yield from stream
 
 
 def to_table(data: _Rows) -> pa.Table:

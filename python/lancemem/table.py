@@ -13,10 +13,13 @@ from lancemem import _lancemem, preview
 from lancemem.change_feed import TableChangeFeeds
 from lancemem.reads import TableReads
 from lancemem.updates import TableUpdates
+from lancemem.writer import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from lancemem._lancemem import WriterConfig
 
 __all__ = ["Table"]
 
@@ -57,6 +60,12 @@ class Table(TableReads, TableUpdates, TableChangeFeeds):
         table._storage_options, table._verify_sstables = storage_options, verify_sstables
         return table
 
+    def writer(  # noqa: D102 - the extension has the docstring
+        self, config: WriterConfig | None = None, *, maintenance: bool | None = None
+    ) -> TableWriter:
+        handle = super().writer(config, maintenance=maintenance)
+        return TableWriter._of(handle, self)  # noqa: SLF001 - the same package
+
     def __enter__(self) -> Self:
         return self
 
@@ -80,7 +89,7 @@ class Table(TableReads, TableUpdates, TableChangeFeeds):
     def _sizes(self) -> str:
         """Count rows by `stats`. Rows that a newer row replaces are among them."""
         try:
-            stats = self.stats()
+            stats = self.stats(count_logs=False)
         except _lancemem.LancememError:
             return ""
         return f", base_rows={stats.num_base_rows}, sstable_rows={stats.num_sstable_rows}"

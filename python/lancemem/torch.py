@@ -1,29 +1,29 @@
 """Rows of a table as PyTorch tensors.
 
-Owns the iterable dataset and how the workers of a `DataLoader` divide a table. Does not own the
-read. The only module that imports torch.
+Owns the iterable and the map-style dataset, and which rank and worker a process is. Does not own
+the read, or which parts a reader reads (`loading`). The only module that imports torch.
 """
 
 from __future__ import annotations
 
-import os
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from lancemem._lancemem import InvalidInputError
-from lancemem.catalog import open_table
+from lancemem.loading import KeyRows, PinnedSnapshot, Reader, of_size, shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow.dataset as pds
 
     from lancemem.table import Table
 
-__all__ = ["ScanDataset", "to_tensors"]
+__all__ = ["KeyDataset", "ScanDataset", "to_tensors"]
 
 
 def to_tensors(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -59,14 +59,26 @@ def _values(name: str, column: pa.Array) -> Any:  # noqa: ANN401 - a tensor or a
 class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
     """A scan of a table as an iterable dataset; each item is a batch.
 
-    Use `DataLoader(dataset, batch_size=None)`. Each iteration reads its own snapshot. Several
-    workers divide the shards: worker i of n yields the rows of the shards whose ordinal is i modulo
-    n, so each key comes once, from one worker. All workers read the whole table. Where the table
-    has fewer shards than workers, some workers yield nothing. Without a sharding column the first
-    worker yields everything. Each worker opens the table in its own process.
+    Use `DataLoader(dataset, batch_size=None)`. The dataset pins the snapshot that it finds when it
+    is made, and every epoch, worker and rank reads that snapshot until `refresh`. Readers divide it
+    by parts: each reads its own rows alone, and each key comes once.
+
+    Ranks take `rank` and `world_size` from `torch.distributed` where that is initialized. Each rank
+    is a process of its own: pass one `snapshot` token to all of them, so that they divide the same
+    rows.
+
+    Attributes:
+        token: The token of the pinned snapshot. None for a "live" one with rows of jobs.
+
+    Example:
+        dataset = ScanDataset(table, ["features", "label"], batch_size=256, shuffle=True, seed=7)
+        loader = DataLoader(dataset, batch_size=None, num_workers=4)
+        for epoch in range(3):
+            dataset.set_epoch(epoch)
+            for batch in loader: ...
     """
 
-    def __init__(  # noqa: PLR0913 - the arguments of a scan and two more
+    def __init__(  # noqa: PLR0913 - the arguments of a scan and those of a loader
         self,
         table: Table | str,
         columns: Sequence[str] | None = None,
@@ -74,79 +86,154 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         *,
         consistency: str = "durable",
         batch_size: int = 1024,
+        shuffle: bool = False,
+        seed: int = 0,
+        shuffle_rows: int = 65_536,
+        rank: int | None = None,
+        world_size: int | None = None,
+        snapshot: str | None = None,
         transform: Callable[[pa.RecordBatch], Any] = to_tensors,
         storage_options: dict[str, str] | None = None,
     ) -> None:
-        """Describe the read; `transform` makes an item of a batch of at most `batch_size` rows.
+        """Describe the read, and pin its snapshot.
 
-        `storage_options` are as in `open_table`: each worker opens the table with them.
+        Args:
+            table: The table, or its URI.
+            columns: As in `Table.scan`.
+            filter: As in `Table.scan`.
+            consistency: As in `Table.scan`. A "live" read with rows of jobs takes no workers.
+            batch_size: Rows of an item. The last item of each reader may have fewer.
+            shuffle: Read parts in a random order, and order each `shuffle_rows` rows at random.
+            seed: The seed of the order. One seed and epoch give one order.
+            shuffle_rows: Rows that a reader keeps in memory to shuffle them.
+            rank: The rank of this process. Default: of `torch.distributed`, or 0.
+            world_size: The number of ranks. Default: of `torch.distributed`, or 1.
+            snapshot: The token of the snapshot to read. Default: the newest.
+            transform: Makes an item of a batch.
+            storage_options: As in `open_table`: each worker opens the table with them.
         """
         super().__init__()
-        if batch_size < 1:
-            raise InvalidInputError(f"batch_size must be at least 1, got {batch_size}")
-        self._uri = table if isinstance(table, str) else table.uri
+        for name, value in (("batch_size", batch_size), ("shuffle_rows", shuffle_rows)):
+            if value < 1:
+                raise InvalidInputError(f"{name} must be at least 1, got {value}")
+        self._reader = _rank(rank, world_size)
         self._columns = None if columns is None else list(columns)
         self._filter = filter
-        self._consistency = consistency
         self._batch_size = batch_size
+        self._shuffle_rows = shuffle_rows if shuffle else 0
+        self._seed, self._epoch = seed, 0
         self._transform = transform
-        self._storage_options = storage_options
-        self._opened = None if isinstance(table, str) else (os.getpid(), table)
+        self._rows: int | None = None
+        self._pinned = PinnedSnapshot(
+            table, consistency=consistency, token=snapshot, storage_options=storage_options
+        )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the open table out of the pickle: it belongs to this process."""
-        return {**self.__dict__, "_opened": None}
+    @property
+    def token(self) -> str | None:
+        """The token of the pinned snapshot, for `snapshot=` of other ranks."""
+        return self._pinned.token
+
+    def refresh(self) -> None:
+        """Pin the newest snapshot. A loader with persistent workers has to be made anew."""
+        self._pinned.refresh()
+        self._rows = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next iteration, as `DistributedSampler.set_epoch` does."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Count the items of this rank.
+
+        Exact where one process reads. Several readers divide rows by storage, not by number: then
+        the count is that of equal shares, and each reader may end with an item of fewer rows.
+        """
+        if self._rows is None:
+            self._rows = self._pinned.open().scan(filter=self._filter).count_rows()
+        return ceil(self._rows / (self._reader.world_size * self._batch_size))
 
     def __iter__(self) -> Iterator[Any]:
-        """Read the table, or this worker's part of it."""
-        for batch in _of_size(self._rows(), self._batch_size):
+        """Read the snapshot, or the part of this rank and worker."""
+        worker = get_worker_info()
+        reader = self._reader
+        if worker is not None:
+            reader = reader._replace(worker=worker.id, workers=worker.num_workers)
+        for batch in of_size(self._batches(reader), self._batch_size):
             yield self._transform(batch)
 
-    def _table(self) -> Table:
-        if self._opened is None or self._opened[0] != os.getpid():
-            options = self._storage_options
-            opened = open_table(self._uri, storage_options=options)
-            self._opened = (os.getpid(), opened)
-        return self._opened[1]
+    def _batches(self, reader: Reader) -> Iterator[pa.RecordBatch]:
+        parts = reader.parts(shuffle=self._shuffle_rows > 0)
+        if not self._shuffle_rows:
+            return self._read(parts)
+        random = reader.random(self._seed, self._epoch)
+        order = [parts[number] for number in random.permutation(len(parts))]
+        return shuffled(self._read(order), self._shuffle_rows, random)
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
-        table = self._table()
-        worker = get_worker_info()
-        if worker is None or worker.num_workers == 1:
-            return iter(self._scan(table, self._columns))
-        column = None if table.sharding is None else table.sharding.column
-        if column is not None:
-            return self._part(table, column, worker.id, worker.num_workers)
-        return iter(self._scan(table, self._columns)) if worker.id == 0 else iter(())
-
-    def _part(
-        self, table: Table, column: str, worker: int, workers: int
-    ) -> Iterator[pa.RecordBatch]:
-        output = table.schema.names if self._columns is None else self._columns
-        read = [*output, *([] if column in output else [column])]
-        for batch in self._scan(table, read):
-            ordinals = pa.array(table.shard_ordinals(batch)).to_numpy()
-            own = batch.filter(pa.array(ordinals % workers == worker))
-            yield own.select(output)
-
-    def _scan(self, table: Table, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        scan = table.scan(columns, self._filter, consistency=self._consistency)  # type: ignore[arg-type]
-        return scan.to_batches()
+    def _read(self, parts: Iterable[tuple[int, int] | None]) -> Iterator[pa.RecordBatch]:
+        snapshot = self._pinned.open()
+        for part in parts:
+            yield from snapshot.scan(self._columns, self._filter, part=part).to_batches()
 
 
-def _of_size(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Split and join batches so that all but the last have `size` rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows < size:
-            continue
-        joined = pa.concat_batches(waiting)
-        whole = rows - rows % size
-        for start in range(0, whole, size):
-            yield joined.slice(start, size)
-        waiting, rows = [joined.slice(whole)], rows - whole
-    if rows:
-        yield pa.concat_batches(waiting)
+class KeyDataset(Dataset):  # type: ignore[misc, type-arg, unused-ignore]
+    """Rows of a table by the number of their key: a map-style dataset, for samplers of PyTorch.
+
+    An item is a dictionary of the values of one row, which `default_collate` makes a batch of. A
+    `DataLoader` asks for the rows of a batch in one call. All workers read the snapshot that is
+    pinned when the dataset is made.
+
+    Example:
+        dataset = KeyDataset(table, columns=["features", "label"])
+        loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=4)
+    """
+
+    def __init__(
+        self,
+        table: Table | str,
+        keys: object = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot: str | None = None,
+        storage_options: dict[str, str] | None = None,
+    ) -> None:
+        """Pin a snapshot, and take the keys.
+
+        Args:
+            table: The table, or its URI.
+            keys: The keys in their order, as in `Table.get`. Default: all keys of the snapshot,
+                which are kept in memory.
+            columns: The columns of a row. Default: all.
+            snapshot: The token of the snapshot to read. Default: the newest.
+            storage_options: As in `open_table`.
+        """
+        super().__init__()
+        pinned = PinnedSnapshot(table, token=snapshot, storage_options=storage_options)
+        self._rows = KeyRows(pinned, keys, columns)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        [item] = self.__getitems__([index])
+        return item
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Read the rows of a batch in one call."""
+        batch, rows = self._rows.read(indices)
+        columns = to_tensors(batch)
+        return [{name: values[row] for name, values in columns.items()} for row in rows]
+
+
+def _rank(rank: int | None, world_size: int | None) -> Reader:
+    """Return this process as a reader without workers."""
+    if rank is None and world_size is None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return Reader(distributed.get_rank(), distributed.get_world_size())
+        return Reader()
+    if rank is None or world_size is None or not 0 <= rank < world_size:
+        raise InvalidInputError(
+            f"rank and world_size go together, and rank is below world_size; got rank={rank}, "
+            f"world_size={world_size}"
+        )
+    return Reader(rank, world_size)

@@ -28,6 +28,7 @@ class TableUpdates(_lancemem.Table):
         *,
         where: _Filter | None = None,
         txn: _Txn | None = None,
+        take_over: bool = False,
     ) -> WriteResult:
         """Delete rows by key, or by a condition. Returns when all deletions are durable.
 
@@ -35,12 +36,13 @@ class TableUpdates(_lancemem.Table):
         are read first. A row that another writer changes or adds meanwhile is deleted or kept by
         what was read.
 
-        The call takes over each shard as `upsert` does.
+        The call writes to each shard as `upsert` does.
 
         Args:
             keys: As in `get`. Does not go with `where`.
             where: As the `filter` of `scan`.
             txn: As in `upsert`.
+            take_over: As in `upsert`.
 
         Returns:
             The number of keys, shards and WAL entries written.
@@ -62,7 +64,7 @@ class TableUpdates(_lancemem.Table):
             key = _key(self, "a delete")
             keys = self.scan(key, where).to_table()
         assert keys is not None  # noqa: S101 - for the type checker
-        return super().delete(keys, txn=txn)
+        return super().delete(keys, txn=txn, take_over=take_over)
 
     def update(
         self,
@@ -71,11 +73,12 @@ class TableUpdates(_lancemem.Table):
         *,
         txn: _Txn | None = None,
         round_floats: bool = False,
+        take_over: bool = False,
     ) -> WriteResult:
         """Change columns of the rows that meet a condition. Returns when all rows are durable.
 
         The rows are read, computed in memory, and written by key. **A change that another writer
-        makes to one of them meanwhile is overwritten.** The call takes over each shard as `upsert`
+        makes to one of them meanwhile is overwritten.** The call writes to each shard as `upsert`
         does.
 
         Args:
@@ -85,6 +88,7 @@ class TableUpdates(_lancemem.Table):
             txn: As in `upsert`. An update that computes with stored values must not be written
                 twice.
             round_floats: As in `upsert`.
+            take_over: As in `upsert`.
 
         Returns:
             The number of rows, shards and WAL entries written.
@@ -106,7 +110,7 @@ class TableUpdates(_lancemem.Table):
         refuse_unknown_columns(set, names, self.uri)
         columns = {name: set.get(name, quoted(name)) for name in names}
         rows = self.scan(columns, where).to_table()
-        return self.upsert(rows, txn=txn, round_floats=round_floats)
+        return self.upsert(rows, txn=txn, round_floats=round_floats, take_over=take_over)
 
     def merge(self, source: _Rows, on: str | Sequence[str] | None = None) -> MergeBuilder:
         """Start a merge of rows into the table, which `execute` runs.

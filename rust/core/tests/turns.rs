@@ -101,7 +101,8 @@ async fn a_turn_that_wants_a_released_claim_leaves_a_job_alone_until_it_is_close
         fixture.put(&job, &[(1, 10)]).await.unwrap();
         let turn = ClaimTurn { only_released: true, ..patient_turn() };
         let error = open_in_turn(&fixture, &turn).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Held, "{error}");
+        assert!(error.to_string().contains("take_over=True"), "{error}");
         fixture.put(&job, &[(2, 20)]).await.unwrap();
         job.close(false).await.unwrap();
         job.release().await.unwrap();

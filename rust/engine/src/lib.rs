@@ -62,5 +62,5 @@ pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult, FlushedLog,
     Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions,
     Shard, ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableStats,
-    TableVersion, TableWriter, WriteResult, WriterStats,
+    TableVersion, TableWriteOptions, TableWriter, WriteResult, WriterStats,
 };

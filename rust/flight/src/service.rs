@@ -178,7 +178,9 @@ fn encode(
 fn refusal(error: &Error) -> Status {
     let text = error.to_string();
     match error.kind() {
-        ErrorKind::Fenced | ErrorKind::Reopen => Status::failed_precondition(text),
+        ErrorKind::Fenced | ErrorKind::Held | ErrorKind::Reopen => {
+            Status::failed_precondition(text)
+        }
         ErrorKind::InvalidInput => Status::invalid_argument(text),
         ErrorKind::Retry => Status::unavailable(text),
         _ => Status::internal(text),

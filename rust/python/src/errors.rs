@@ -110,6 +110,12 @@ create_exception!(
 );
 create_exception!(
     lancemem,
+    ShardHeldError,
+    LancememError,
+    "A job of another process may hold the shard. Close that job, or pass take_over=True."
+);
+create_exception!(
+    lancemem,
     StaleTxnError,
     LancememError,
     "A newer version of the application is written. Stop: this write comes too late."
@@ -156,6 +162,7 @@ pub fn to_py(error: &Error) -> PyErr {
     match error.kind() {
         ErrorKind::InvalidInput => InvalidInputError::new_err(text),
         ErrorKind::Fenced => WriterFencedError::new_err(text),
+        ErrorKind::Held => ShardHeldError::new_err(text),
         ErrorKind::Stale => StaleTxnError::new_err(text),
         ErrorKind::Reopen => JobStoppedError::new_err(text),
         ErrorKind::Retry => RetryableError::new_err(text),
@@ -238,6 +245,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     expired.setattr("oldest", 0)?;
     module.add("ChangesExpiredError", expired)?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
+    module.add("ShardHeldError", py.get_type::<ShardHeldError>())?;
     module.add("StaleTxnError", py.get_type::<StaleTxnError>())?;
     module.add("JobStoppedError", py.get_type::<JobStoppedError>())?;
     module.add("RetryableError", py.get_type::<RetryableError>())?;

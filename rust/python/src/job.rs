@@ -5,10 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use lancemem::WriteOptions;
 use lancemem_face::prometheus;
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::arguments::{FilePath, Given};
@@ -20,6 +17,7 @@ use crate::keys;
 use crate::runtime::{Here, run_on};
 use crate::serve::{self, Endpoint};
 use crate::values::{Acknowledged, JobStats};
+use crate::write::{Promise, left_block, write};
 
 /// The one writer of a shard while it runs.
 #[pyclass(frozen, module = "lancemem")]
@@ -38,34 +36,6 @@ impl Job {
     pub fn inner(&self) -> PyResult<Arc<lancemem::Job>> {
         self.inner.get("job").cloned()
     }
-
-    /// `rows` are asked for only where the job may be used in this process.
-    fn write(
-        &self,
-        py: Python<'_>,
-        rows: impl FnOnce() -> PyResult<RecordBatch>,
-        change: Change,
-        promise: Promise,
-        round_floats: bool,
-    ) -> PyResult<Acknowledged> {
-        let job = self.inner()?;
-        let Promise { durable, sync_index, txn } = promise;
-        let txn = bulk::txn(txn)?;
-        let rows = rows()?;
-        run_on(py, &self.uri, async move {
-            let rows = if round_floats { job.round_floats(&rows)? } else { rows };
-            let options = WriteOptions::default().durable(durable).sync_index(sync_index);
-            job.write(change.of(&rows), options.inline(true).txn(txn.as_ref())).await
-        })
-        .map(Acknowledged::from)
-    }
-}
-
-/// The arguments of a write that are not its rows.
-pub struct Promise {
-    pub durable: Option<bool>,
-    pub sync_index: Option<bool>,
-    pub txn: Option<(String, i64)>,
 }
 
 #[pymethods]
@@ -88,7 +58,8 @@ impl Job {
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
-        self.write(py, rows, Change::Upsert, Promise { durable, sync_index, txn }, round_floats)
+        let promise = Promise { durable, sync_index, txn, round_floats };
+        write(py, &self.uri, self.inner()?, rows, Change::Upsert, promise)
     }
 
     #[doc = docstring!("Job.delete")]
@@ -102,7 +73,8 @@ impl Job {
         txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
-        self.write(py, rows, Change::Delete, Promise { durable, sync_index, txn }, false)
+        let promise = Promise { durable, sync_index, txn, round_floats: false };
+        write(py, &self.uri, self.inner()?, rows, Change::Delete, promise)
     }
 
     #[doc = docstring!("Job.apply")]
@@ -122,7 +94,8 @@ impl Job {
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);
         let rows = || input::batch_of_put(data);
-        self.write(py, rows, change, Promise { durable, sync_index, txn }, round_floats)
+        let promise = Promise { durable, sync_index, txn, round_floats };
+        write(py, &self.uri, self.inner()?, rows, change, promise)
     }
 
     #[doc = docstring!("Job.flush")]
@@ -199,13 +172,6 @@ impl Job {
     ) -> PyResult<bool> {
         let _ = (error, traceback);
         let closed = self.close(py, Some(false));
-        // The error that left the block says more than the close that it caused to fail; Ctrl-C
-        // while it closes is neither.
-        match closed {
-            Err(failed) if error_type.is_none() || !failed.is_instance_of::<PyException>(py) => {
-                Err(failed)
-            }
-            _ => Ok(false),
-        }
+        left_block(py, error_type, closed)
     }
 }

@@ -39,6 +39,7 @@ mod serve;
 mod snapshot;
 mod table;
 mod values;
+mod write;
 mod writer;
 
 use pyo3::prelude::*;

@@ -24,22 +24,34 @@ use crate::values::{
 };
 
 /// Flushes the logs of a table: all of them, or those without an entry for `idle_for` whose claims
-/// are released.
+/// are released. With `take_over` a job of another process is stopped.
 pub fn flush(
     py: Python<'_>,
     table: &lancemem::Table,
     idle_for: Option<Duration>,
+    take_over: bool,
 ) -> PyResult<FlushResult> {
-    let flushed = match idle_for {
-        None => run_on(py, table.uri(), table.naming_damage(table.flush()))?,
-        Some(idle) => run_on(py, table.uri(), table.naming_damage(table.flush_idle(idle)))?,
+    let flushed = match (idle_for, take_over) {
+        (None, false) => run_on(py, table.uri(), table.naming_damage(table.flush()))?,
+        (None, true) => run_on(py, table.uri(), table.naming_damage(table.flush_all()))?,
+        (Some(idle), false) => {
+            run_on(py, table.uri(), table.naming_damage(table.flush_idle(idle)))?
+        }
+        (Some(_), true) => {
+            return Err(InvalidInputError::new_err(
+                "idle_for leaves running jobs alone, take_over=True stops them; pass one of them",
+            ));
+        }
     };
     Ok(flush_result(flushed))
 }
 
-/// Counts the rows of a table.
-pub fn stats(py: Python<'_>, table: &lancemem::Table) -> PyResult<TableStats> {
-    run_on(py, table.uri(), table.stats()).map(table_stats)
+/// Counts the rows of a table, and with `count_logs` those of its logs, which are read.
+pub fn stats(py: Python<'_>, table: &lancemem::Table, count_logs: bool) -> PyResult<TableStats> {
+    if count_logs {
+        return run_on(py, table.uri(), table.stats()).map(table_stats);
+    }
+    run_on(py, table.uri(), table.stats_without_logs()).map(table_stats)
 }
 
 /// Moves the flushed SSTables of a table into its base table, or reports what that would do.

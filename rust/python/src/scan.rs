@@ -1,18 +1,50 @@
 //! `Scan`: a lazy read.
 //!
-//! Owns: the forms of a result: stream, batches, table, frames, count, plan text.
+//! Owns: the arguments of a scan, and the forms of a result: stream, batches, table, frames, count, plan text.
 //! Does not own: the read. Every call takes a new snapshot, unless the scan is of a snapshot.
 
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
+use lancemem::ScanOptions;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyString};
 use tokio::sync::Mutex;
 
+use crate::arguments::{Given, ScanColumns, ScanOrder};
 use crate::docs::docstring;
+use crate::filter::condition;
 use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Here, run_on, runtime};
+
+/// What a scan of a table and a scan of a writer are asked for.
+pub struct ScanArguments<'a, 'py> {
+    pub columns: Option<ScanColumns>,
+    pub filter: Option<&'a Bound<'py, PyAny>>,
+    pub limit: Option<Given<usize>>,
+    pub offset: Given<usize>,
+    pub order_by: Option<ScanOrder>,
+}
+
+impl ScanArguments<'_, '_> {
+    /// The same for the engine, which reads `table`.
+    pub fn options(self, py: Python<'_>, table: &lancemem::Table) -> PyResult<ScanOptions> {
+        let is_bound = self.filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
+        if is_bound {
+            // An expression is bound to columns here, and it may name a column that was just added.
+            run_on(py, table.uri(), table.latest_base())?;
+        }
+        let filter = condition(self.filter, &table.schema())?;
+        let (columns, expressions) = ScanColumns::split(self.columns);
+        Ok(ScanOptions::default()
+            .with_columns(columns)
+            .with_expressions(expressions)
+            .with_filter(filter)
+            .with_offset(self.offset.named("offset")?)
+            .with_limit(self.limit.map(|limit| limit.named("limit")).transpose()?)
+            .with_order_by(ScanOrder::keys(self.order_by)))
+    }
+}
 
 /// A read that has not begun.
 #[pyclass(frozen, subclass, module = "lancemem")]

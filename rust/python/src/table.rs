@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arrow_array::{Int32Array, RecordBatch};
-use lancemem::{Consistency, ScanOptions, ShardId, TableSource};
+use lancemem::{Consistency, ShardId, TableSource, TableWriteOptions};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyString};
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::admin::Admin;
 use crate::arguments::{
@@ -20,7 +20,6 @@ use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
-use crate::filter::condition;
 use crate::finalization::detached;
 use crate::input;
 use crate::job::Job;
@@ -30,7 +29,7 @@ use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::repair;
 use crate::runtime::{Here, run_on};
-use crate::scan::Scan;
+use crate::scan::{Scan, ScanArguments};
 use crate::snapshot::Snapshot;
 use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, FlushResult, RecordIndexReport,
@@ -67,13 +66,21 @@ impl Table {
         py: Python<'_>,
         rows: RecordBatch,
         change: &Change,
-        txn: Option<(String, i64)>,
-        round_floats: bool,
+        call: CallArguments,
     ) -> PyResult<WriteResult> {
+        let CallArguments { txn, round_floats, take_over } = call;
         let (table, txn) = (self.inner()?, bulk::txn(txn)?);
         let rows = if round_floats { self.run(py, table.round_floats(&rows))? } else { rows };
-        self.run(py, table.write(change.of(&rows), txn.as_ref())).map(WriteResult::from)
+        let options = TableWriteOptions::default().with_txn(txn.as_ref()).with_take_over(take_over);
+        self.run(py, table.write_with(change.of(&rows), options)).map(WriteResult::from)
     }
+}
+
+/// The arguments of a write to a whole table that are not its rows.
+struct CallArguments {
+    txn: Option<(String, i64)>,
+    round_floats: bool,
+    take_over: bool,
 }
 
 #[pymethods]
@@ -112,31 +119,35 @@ impl Table {
     }
 
     #[doc = docstring!("Table.upsert")]
-    #[pyo3(signature = (data, *, txn=None, round_floats=false))]
+    #[pyo3(signature = (data, *, txn=None, round_floats=false, take_over=false))]
     fn upsert(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         txn: Option<(String, i64)>,
         round_floats: bool,
+        take_over: bool,
     ) -> PyResult<WriteResult> {
-        self.write(py, input::batch(data)?, &Change::Upsert, txn, round_floats)
+        let call = CallArguments { txn, round_floats, take_over };
+        self.write(py, input::batch(data)?, &Change::Upsert, call)
     }
 
     #[doc = docstring!("Table.delete")]
-    #[pyo3(signature = (keys, *, txn=None))]
+    #[pyo3(signature = (keys, *, txn=None, take_over=false))]
     fn delete(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         txn: Option<(String, i64)>,
+        take_over: bool,
     ) -> PyResult<WriteResult> {
         let keys = keys::batch(keys, self.inner()?.primary_key())?;
-        self.write(py, keys, &Change::Delete, txn, false)
+        let call = CallArguments { txn, round_floats: false, take_over };
+        self.write(py, keys, &Change::Delete, call)
     }
 
     #[doc = docstring!("Table.apply")]
-    #[pyo3(signature = (data, deletes, *, txn=None, round_floats=false))]
+    #[pyo3(signature = (data, deletes, *, txn=None, round_floats=false, take_over=false))]
     fn apply(
         &self,
         py: Python<'_>,
@@ -144,9 +155,11 @@ impl Table {
         deletes: &Bound<'_, PyAny>,
         txn: Option<(String, i64)>,
         round_floats: bool,
+        take_over: bool,
     ) -> PyResult<WriteResult> {
         let change = Change::Apply(bulk::deletes(deletes)?);
-        self.write(py, input::batch(data)?, &change, txn, round_floats)
+        let call = CallArguments { txn, round_floats, take_over };
+        self.write(py, input::batch(data)?, &change, call)
     }
 
     #[doc = docstring!("Table.txn_version")]
@@ -261,21 +274,8 @@ impl Table {
     ) -> PyResult<Scan> {
         let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
-        let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
-        if is_bound {
-            // An expression is bound to columns here, and it may name a column that was just added.
-            self.run(py, table.latest_base())?;
-        }
-        let filter = condition(filter, &table.schema())?;
-        let (columns, expressions) = ScanColumns::split(columns);
-        let options = ScanOptions::default()
-            .with_columns(columns)
-            .with_expressions(expressions)
-            .with_filter(filter)
-            .with_offset(offset.named("offset")?)
-            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
-            .with_order_by(ScanOrder::keys(order_by))
-            .with_consistency(consistency);
+        let read = ScanArguments { columns, filter, limit, offset, order_by };
+        let options = read.options(py, &table)?.with_consistency(consistency);
         Ok(Scan::new(table.scan(options, jobs), table.uri()))
     }
 
@@ -405,9 +405,14 @@ impl Table {
     }
 
     #[doc = docstring!("Table.flush")]
-    #[pyo3(signature = (*, idle_for=None))]
-    fn flush(&self, py: Python<'_>, idle_for: Option<Duration>) -> PyResult<FlushResult> {
-        maintain::flush(py, &*self.inner()?, idle_for)
+    #[pyo3(signature = (*, idle_for=None, take_over=false))]
+    fn flush(
+        &self,
+        py: Python<'_>,
+        idle_for: Option<Duration>,
+        take_over: bool,
+    ) -> PyResult<FlushResult> {
+        maintain::flush(py, &*self.inner()?, idle_for, take_over)
     }
 
     #[doc = docstring!("Table.compact")]
@@ -469,8 +474,9 @@ impl Table {
     }
 
     #[doc = docstring!("Table.stats")]
-    fn stats(&self, py: Python<'_>) -> PyResult<TableStats> {
-        maintain::stats(py, &*self.inner()?)
+    #[pyo3(signature = (*, count_logs=true))]
+    fn stats(&self, py: Python<'_>, count_logs: bool) -> PyResult<TableStats> {
+        maintain::stats(py, &*self.inner()?, count_logs)
     }
 
     #[doc = docstring!("Table.create_record_index")]

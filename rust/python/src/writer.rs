@@ -5,28 +5,23 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use lancemem::{ScanOptions, WriteOptions};
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, missing_keys};
 use crate::bulk::{self, Change};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::errors::to_py;
-use crate::filter::condition;
 use crate::input;
-use crate::job::Promise;
 use crate::keys;
 use crate::output::pyarrow_table_of;
 use crate::runtime::{Here, run_on};
-use crate::scan::Scan;
+use crate::scan::{Scan, ScanArguments};
 use crate::values::{Acknowledged, JobStats, Repr, value};
+use crate::write::{Promise, left_block, write};
 
 /// Writes rows to all shards of a table.
-#[pyclass(frozen, module = "lancemem")]
+#[pyclass(frozen, subclass, module = "lancemem")]
 pub struct TableWriter {
     inner: Here<lancemem::TableWriter>,
     key: Vec<String>,
@@ -85,31 +80,17 @@ impl TableWriter {
     fn inner(&self) -> PyResult<Arc<lancemem::TableWriter>> {
         self.inner.get("writer").cloned()
     }
-
-    /// `rows` are asked for only where the writer may be used in this process.
-    fn write(
-        &self,
-        py: Python<'_>,
-        rows: impl FnOnce() -> PyResult<RecordBatch>,
-        change: Change,
-        promise: Promise,
-        round_floats: bool,
-    ) -> PyResult<Acknowledged> {
-        let writer = self.inner()?;
-        let Promise { durable, sync_index, txn } = promise;
-        let txn = bulk::txn(txn)?;
-        let rows = rows()?;
-        run_on(py, &self.uri, async move {
-            let rows = if round_floats { writer.round_floats(&rows)? } else { rows };
-            let options = WriteOptions::default().durable(durable).sync_index(sync_index);
-            writer.write(change.of(&rows), options.inline(true).txn(txn.as_ref())).await
-        })
-        .map(Acknowledged::from)
-    }
 }
 
 #[pymethods]
 impl TableWriter {
+    /// Another handle of the same, for a subclass.
+    #[new]
+    fn of_handle(handle: &Bound<'_, Self>) -> Self {
+        let Self { inner, key, uri } = handle.get();
+        Self { inner: inner.clone(), key: key.clone(), uri: uri.clone() }
+    }
+
     #[doc = docstring!("TableWriter.put")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(signature = (data, *, durable=None, sync_index=None, txn=None, round_floats=false))]
@@ -123,7 +104,8 @@ impl TableWriter {
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
-        self.write(py, rows, Change::Upsert, Promise { durable, sync_index, txn }, round_floats)
+        let promise = Promise { durable, sync_index, txn, round_floats };
+        write(py, &self.uri, self.inner()?, rows, Change::Upsert, promise)
     }
 
     #[doc = docstring!("TableWriter.delete")]
@@ -137,7 +119,8 @@ impl TableWriter {
         txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
-        self.write(py, rows, Change::Delete, Promise { durable, sync_index, txn }, false)
+        let promise = Promise { durable, sync_index, txn, round_floats: false };
+        write(py, &self.uri, self.inner()?, rows, Change::Delete, promise)
     }
 
     #[doc = docstring!("TableWriter.apply")]
@@ -157,7 +140,8 @@ impl TableWriter {
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);
         let rows = || input::batch_of_put(data);
-        self.write(py, rows, change, Promise { durable, sync_index, txn }, round_floats)
+        let promise = Promise { durable, sync_index, txn, round_floats };
+        write(py, &self.uri, self.inner()?, rows, change, promise)
     }
 
     #[doc = docstring!("TableWriter.scan")]
@@ -179,20 +163,8 @@ impl TableWriter {
         order_by: Option<ScanOrder>,
     ) -> PyResult<Scan> {
         let writer = self.inner()?;
-        let table = writer.table();
-        let is_bound = filter.is_some_and(|filter| !filter.is_instance_of::<PyString>());
-        if is_bound {
-            // An expression is bound to columns here, and it may name a column that was just added.
-            run_on(py, &self.uri, table.latest_base())?;
-        }
-        let (columns, expressions) = ScanColumns::split(columns);
-        let options = ScanOptions::default()
-            .with_columns(columns)
-            .with_expressions(expressions)
-            .with_filter(condition(filter, &table.schema())?)
-            .with_offset(offset.named("offset")?)
-            .with_limit(limit.map(|limit| limit.named("limit")).transpose()?)
-            .with_order_by(ScanOrder::keys(order_by));
+        let read = ScanArguments { columns, filter, limit, offset, order_by };
+        let options = read.options(py, writer.table())?;
         let scan = writer.scan(options).map_err(|error| to_py(&error))?;
         Ok(Scan::new(scan, &self.uri))
     }
@@ -251,14 +223,7 @@ impl TableWriter {
     ) -> PyResult<bool> {
         let _ = (error, traceback);
         let closed = self.close(py, false);
-        // The error that left the block is not replaced by the error of a close that it made fail.
-        // Ctrl-C while the writer closes is raised.
-        match closed {
-            Err(failed) if error_type.is_none() || !failed.is_instance_of::<PyException>(py) => {
-                Err(failed)
-            }
-            _ => Ok(false),
-        }
+        left_block(py, error_type, closed)
     }
 }
 

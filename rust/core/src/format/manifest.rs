@@ -94,6 +94,19 @@ impl ShardManifest {
         self.released == Some(self.writer_epoch)
     }
 
+    /// Refuses to take over the present claim where a job of another process may hold it.
+    /// `claimed_here` is the newest claim of this process.
+    ///
+    /// # Errors
+    /// Held, which names the shard and the epoch.
+    pub fn check_released(&self, claimed_here: Option<WriterEpoch>) -> Result<()> {
+        let epoch = self.writer_epoch;
+        if epoch == WriterEpoch(0) || claimed_here == Some(epoch) || self.is_released() {
+            return Ok(());
+        }
+        Err(Error::Held { shard: self.shard_id, epoch })
+    }
+
     /// The first version of a shard, before any claim.
     #[must_use]
     pub fn initial(

@@ -46,7 +46,7 @@ pub struct ClaimTurn {
     pub until: Instant,
     /// How long that is from the beginning of the call, for the error.
     pub limit: Duration,
-    /// Whether a claim is left alone for good unless it is released: a job may hold it.
+    /// Whether a claim of another process is refused unless it is released: a job may hold it.
     pub only_released: bool,
 }
 
@@ -68,7 +68,8 @@ impl ClaimTurn {
     /// Claims the shard once no claim of another process is in the way.
     ///
     /// # Errors
-    /// Crowded, of kind retry, where that takes longer than the caller waits; a storage error.
+    /// Held where a claim of another process is not released and has to be. Crowded, of kind retry,
+    /// where that takes longer than the caller waits; a storage error.
     pub(super) async fn claim(
         &self,
         store: &Store,
@@ -84,6 +85,9 @@ impl ClaimTurn {
         let mut claims = 0;
         loop {
             let epoch = recovery.manifest().writer_epoch;
+            if self.only_released {
+                recovery.manifest().check_released(self.claimed_here)?;
+            }
             if claims > PATIENCE {
                 return manifests.claim_with(&change).await;
             }
@@ -111,20 +115,22 @@ impl ClaimTurn {
         }
     }
 
-    /// Refuses to supersede a claim that a running job may hold, where this turn has to leave it
-    /// alone. `claimed` has the epoch of our claim, and the entry of the claim below it.
+    /// Refuses to supersede a claim that a running job of another process may hold, where this turn
+    /// has to leave it alone. `claimed` has the epoch of our claim, and the entry of the claim below
+    /// it. Part of the compare-and-swap of the claim.
     ///
     /// # Errors
-    /// An input error that names the shard.
+    /// Held, which names the shard and the epoch.
     pub(super) fn check_released(&self, claimed: &ShardManifest) -> Result<()> {
-        let below = claimed.writer_epoch.get().checked_sub(1).map(WriterEpoch);
-        if !self.only_released || (below.is_some() && claimed.released == below) {
+        if !self.only_released {
             return Ok(());
         }
-        Err(Error::input(format!(
-            "the claim of shard {} is not released: a job may run there, and flushes its own log",
-            claimed.shard_id
-        )))
+        let epoch = WriterEpoch(claimed.writer_epoch.get().saturating_sub(1));
+        let released = claimed.released == Some(epoch);
+        if released || epoch == WriterEpoch(0) || self.claimed_here == Some(epoch) {
+            return Ok(());
+        }
+        Err(Error::Held { shard: claimed.shard_id, epoch })
     }
 
     /// Whether a claim of ours would stop no write of the newest claim.

@@ -141,16 +141,14 @@ impl ShardWriter {
         end.clone().map_or(Ok(()), |end| end.told(flush))
     }
 
-    /// Whether a release of the claim is worth a manifest version: the log has rows, and the claim
-    /// is not released already.
+    /// Whether the claim of this job is not released yet.
     #[must_use]
     pub fn is_release_due(&self) -> bool {
-        let state = self.shared.state();
-        !state.manifest.is_released() && state.memtables().any(|live| live.memtable.rows() > 0)
+        !self.shared.state().manifest.is_released()
     }
 
-    /// Records in the shard manifest that the claim of this job, which is closed, is released: its
-    /// rows in the log can be flushed by another writer without stopping a job.
+    /// Records in the shard manifest that the claim of this job, which is closed, is released:
+    /// another process can claim the shard without stopping a job.
     ///
     /// # Errors
     /// Fenced where a later claim took the shard; a storage error.

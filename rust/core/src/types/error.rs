@@ -22,6 +22,9 @@ pub enum ErrorKind {
     InvalidInput,
     /// Another writer owns the shard: stop, or claim it again.
     Fenced,
+    /// A job of another process may hold the shard, nothing was written there: wait for its end, or
+    /// take the shard over.
+    Held,
     /// A newer version of the same application is written: stop, this write comes too late.
     Stale,
     /// This job cannot go on: close it, open a new one, which replays what was durable.
@@ -135,6 +138,19 @@ pub enum Error {
         local: WriterEpoch,
         /// The epoch that is stored now.
         stored: WriterEpoch,
+    },
+    /// The claim of another process is not released, and the call was not to take it over.
+    #[error(
+        "the claim of shard {shard} (writer epoch {epoch}) is not released: a job of another \
+         process may run there, so no row of this call is written there; close that job first, or \
+         pass take_over=True, which stops it. The claim of a process that was killed, or that \
+         ended without close(), is never released and looks the same"
+    )]
+    Held {
+        /// The shard.
+        shard: ShardId,
+        /// The epoch of the claim.
+        epoch: WriterEpoch,
     },
     /// A newer version of the same application is written.
     #[error(
@@ -259,6 +275,7 @@ impl Error {
             | Self::ChangesUnavailable { .. }
             | Self::ChangesExpired { .. } => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
+            Self::Held { .. } => ErrorKind::Held,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Poisoned { .. } | Self::Gone { .. } | Self::Closed { .. } => ErrorKind::Reopen,
             Self::Storage { .. } | Self::Backlog { .. } | Self::Crowded { .. } => ErrorKind::Retry,
@@ -334,6 +351,7 @@ impl Error {
             Self::ChangesUnavailable { .. }
             | Self::ChangesExpired { .. }
             | Self::Fenced { .. }
+            | Self::Held { .. }
             | Self::Stale { .. }
             | Self::Gone { .. }
             | Self::Closed { .. }

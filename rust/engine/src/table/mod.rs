@@ -35,7 +35,8 @@ pub use maintain::{
 };
 pub use read::{ConsumerInfo, LiveJob, Scan, ScanOptions, SnapshotQuery};
 pub use write::{
-    BulkWriter, CommitResult, Job, StagedSsTable, TableWriter, WriteResult, WriterStats,
+    BulkWriter, CommitResult, Job, StagedSsTable, TableWriteOptions, TableWriter, WriteResult,
+    WriterStats,
 };
 
 use maintain::MaintenanceState;

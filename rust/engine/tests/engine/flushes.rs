@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use lancemem::{CompactionSettings, LogHandling};
+use lancemem::{CompactionSettings, ErrorKind, LogHandling};
+use lancemem_core::store::{ManifestStore, Store};
 use lancemem_testkit::KeyShape;
 
 use crate::fixture::{Fixture, Level, job_of, within};
@@ -65,6 +66,33 @@ async fn a_flush_of_every_log_goes_through_the_running_job_of_the_process() {
         assert_eq!((flushed.flushed[0].ordinal, flushed.flushed[0].rows), (Some(0), 10));
         assert_eq!(fixture.seen(&Level::flushed()).await, fixture.rows(&ten(1)));
         job.put(&fixture.shape.rows(&ten(2))).await.unwrap();
+        assert_eq!(fixture.seen(&Level::durable()).await, fixture.rows(&ten(2)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_of_another_process_keeps_every_log_as_it_is_until_it_is_taken_over() {
+    within(async {
+        let fixture = Fixture::with(KeyShape::Int64, 3).await;
+        fixture.to_log(&ten(1), &[]).await;
+        let shard_id = fixture.table.shards().await.unwrap()[2].shard_id;
+        let store = Store::open(fixture.table.uri(), false).unwrap();
+        ManifestStore::new(store, shard_id, 2).claim().await.unwrap();
+        let refused = fixture.table.flush().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Held, "{refused}");
+        assert!(refused.to_string().contains(&shard_id.to_string()), "{refused}");
+        let compact = CompactionSettings::default().with_logs(LogHandling::Flush);
+        assert!(fixture.table.compact_with(&compact).await.is_err());
+        let all = fixture.shape.rows(&ten(2));
+        let refused = fixture.table.upsert(&all).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Held, "{refused}");
+        let counted = fixture.table.stats().await.unwrap();
+        assert_eq!((counted.sstables, counted.log_rows), (0, 10));
+        let quick = fixture.table.stats_without_logs().await.unwrap();
+        assert_eq!((quick.shards, quick.log_rows, quick.logs.len()), (3, 0, 0));
+        assert_eq!(fixture.table.flush_all().await.unwrap().flushed.len(), 3);
+        fixture.table.upsert(&all).await.unwrap();
         assert_eq!(fixture.seen(&Level::durable()).await, fixture.rows(&ten(2)));
     })
     .await;

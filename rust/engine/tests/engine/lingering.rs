@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lancemem::table::CreateOptions;
 use lancemem::{
-    CollectionSettings, CompactionSettings, ErrorKind, LogHandling, Result, Table, Txn, WriteBatch,
-    WriteOptions, WriteResult, WriterEpoch,
+    CollectionSettings, CompactionSettings, ErrorKind, LogHandling, Result, Table,
+    TableWriteOptions, Txn, WriteBatch, WriteOptions, WriteResult, WriterEpoch,
 };
 use lancemem_core::store::{ManifestStore, Store};
 use lancemem_testkit::KeyShape;
@@ -140,7 +140,11 @@ async fn a_call_whose_lingering_job_was_fenced_writes_its_rows_once() {
         let claimed = ManifestStore::new(store, shard_id, 2).claim().await.unwrap();
         assert_eq!(claimed.writer_epoch, WriterEpoch(2));
         let rows = fixture.shape.rows(&[(2, 1)]);
-        let written = fixture.table.upsert(&rows).await.unwrap();
+        let refused = fixture.table.upsert(&rows).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Held, "{refused}");
+        assert_eq!(epochs(&fixture).await, [2]);
+        let insists = TableWriteOptions::default().with_take_over(true);
+        let written = fixture.table.write_with(WriteBatch::upserts(&rows), insists).await.unwrap();
         assert_eq!((written.rows, written.wal_entries), (1, 1));
         assert_eq!(epochs(&fixture).await, [3]);
         assert_eq!(fixture.table.stats().await.unwrap().log_rows, 2);

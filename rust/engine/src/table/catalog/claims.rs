@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lancemem_core::format::ShardManifest;
 use lancemem_core::shard::ClaimTurn;
-use lancemem_core::types::{PerProcess, ShardId, WriterEpoch};
+use lancemem_core::types::{PerProcess, Result, ShardId, WriterEpoch};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -60,6 +61,14 @@ impl ShardTurns {
             known.crowded = Some(Instant::now());
         }
         known.claimed = known.claimed.max(Some(epoch));
+    }
+
+    /// Refuses a write beside a claim of another process that is not released.
+    ///
+    /// # Errors
+    /// Held, which names the shard and the epoch.
+    pub fn check_released(&self, manifest: &ShardManifest) -> Result<()> {
+        manifest.check_released(self.known.lock().claimed)
     }
 
     /// The conditions of a claim by a call that began at `begun` and retries for `limit`.

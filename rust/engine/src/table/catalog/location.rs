@@ -177,7 +177,8 @@ fn address(uri: &str) -> std::result::Result<String, String> {
         local if local.starts_with("file") => {
             Err(format!("there is no store for '{scheme}://' in this build; use a path or file://"))
         }
-        "s3" => {
+        // The spellings of Hadoop, and therefore of Spark.
+        "s3" | "s3a" | "s3n" => {
             let rest = rest.trim_end_matches('/');
             let bucket = rest.split('/').next().unwrap_or_default();
             // Lance takes a string that is no valid URL for a path on the local disk.
@@ -307,6 +308,8 @@ mod tests {
             ("file:///a%zz%", "/a%zz%"),
             ("s3://bucket/a%20b", "s3://bucket/a%20b"),
             ("S3://bucket/a/", "s3://bucket/a"),
+            ("s3a://bucket/a", "s3://bucket/a"),
+            ("S3N://bucket/a", "s3://bucket/a"),
         ] {
             assert_eq!(Location::new(uri).resolved().unwrap().uri(), path, "{uri}");
         }
@@ -319,6 +322,11 @@ mod tests {
             ["s3://", "s3://b/t#1", "s3://b/t?x", "memory://t", "shared-memory://t", "gs://b/t"]
         {
             assert!(Location::new(uri).resolved().is_err(), "{uri}");
+        }
+        for scheme in ["gs", "az", "abfss", "wasbs", "hdfs"] {
+            let refused = Location::new(format!("{scheme}://b/t")).resolved().unwrap_err();
+            let expected = format!("there is no store for '{scheme}://' in this build");
+            assert!(refused.to_string().contains(&expected), "{refused}");
         }
         for bucket in
             ["a b", " b", "<b>", "b:99999", "b:x", "[b", "b^x", "b|x", "b\\x", "@", ":80", "/"]

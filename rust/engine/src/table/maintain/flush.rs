@@ -17,7 +17,8 @@ use lancemem_core::shard::{LogSize, log_rows, log_size};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 
 use crate::table::Table;
-use crate::table::write::flush_log;
+use crate::table::catalog::ShardTurns;
+use crate::table::write::{FlushClaims, flush_log};
 
 /// Shards whose logs are flushed at once.
 const SHARDS_AT_ONCE: usize = 8;
@@ -78,8 +79,8 @@ impl Table {
     /// Flushes the log of every shard that has rows in it.
     ///
     /// Where a job of this process runs on such a shard, the job flushes, and goes on. Otherwise the
-    /// call takes over the shard for its length, in turn with calls such as `upsert`: a job of
-    /// another process that runs on it is stopped.
+    /// call claims the shard for its length, in turn with calls such as `upsert`. A job of another
+    /// process is not stopped: see [`Self::flush_all`].
     ///
     /// ```no_run
     /// use lancemem::Table;
@@ -94,12 +95,22 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// Retry where other writers held a shard for a minute. Damage of a log; a storage error; an
-    /// input error where the table was replaced. The rows of shards that were not flushed stay in
-    /// their logs.
+    /// Held, before anything is flushed, where the claim of another process is not released and its
+    /// log has rows. Retry where other writers held a shard for a minute. Damage of a log; a storage
+    /// error; an input error where the table was replaced. The rows of shards that were not flushed
+    /// stay in their logs.
     #[boxed]
     pub async fn flush(&self) -> Result<FlushResult> {
-        self.flush_logs(None).await
+        self.flush_logs(None, FlushClaims::Released).await
+    }
+
+    /// As [`Self::flush`]; a job of another process whose log has rows is stopped.
+    ///
+    /// # Errors
+    /// As [`Self::flush`], and never held.
+    #[boxed]
+    pub async fn flush_all(&self) -> Result<FlushResult> {
+        self.flush_logs(None, FlushClaims::All).await
     }
 
     /// Flushes the logs that got no entry for `idle`, and stops no job: a log whose claim is not
@@ -112,10 +123,10 @@ impl Table {
     /// Retry where other writers held a shard for a minute; a storage error.
     #[boxed]
     pub async fn flush_idle(&self, idle: Duration) -> Result<FlushResult> {
-        self.flush_logs(Some(idle)).await
+        self.flush_logs(Some(idle), FlushClaims::Idle).await
     }
 
-    async fn flush_logs(&self, idle: Option<Duration>) -> Result<FlushResult> {
+    async fn flush_logs(&self, idle: Option<Duration>, claims: FlushClaims) -> Result<FlushResult> {
         let started = Instant::now();
         // A handle of a table that is gone, or of a replaced index, claims nothing.
         self.catalog.refresh().await?;
@@ -129,10 +140,20 @@ impl Table {
         };
         // A compaction flushes the logs of foreign shards itself, released or not.
         manifests.retain(|manifest| idle.is_none() || !foreign.contains(&manifest.shard_id));
+        // The writers of other programs release no claim.
+        let claims_of = |manifest: &ShardManifest| {
+            if foreign.contains(&manifest.shard_id) { FlushClaims::All } else { claims }
+        };
+        for manifest in &manifests {
+            if claims_of(manifest) == FlushClaims::Released {
+                self.check_released(manifest).await?;
+            }
+        }
         let mut result = FlushResult::default();
         for some in manifests.chunks(SHARDS_AT_ONCE) {
-            let flushes =
-                some.iter().map(|manifest| self.flush_shard(manifest, ordinal_of(manifest), idle));
+            let flushes = some.iter().map(|manifest| {
+                self.flush_shard(manifest, ordinal_of(manifest), idle, claims_of(manifest))
+            });
             for outcome in try_join_all(flushes).await? {
                 match outcome {
                     Outcome::Empty => {}
@@ -145,6 +166,19 @@ impl Table {
         Ok(result)
     }
 
+    /// Refuses a flush before its first claim, where a job of another process may hold a log with
+    /// rows. The claim checks that again, in one step with itself.
+    async fn check_released(&self, manifest: &ShardManifest) -> Result<()> {
+        let (catalog, shard_id) = (&self.catalog, manifest.shard_id);
+        let turns = ShardTurns::of(catalog.location.home(), shard_id);
+        let checked = turns.check_released(manifest);
+        if checked.is_ok() || log_size(&catalog.store, manifest).await?.entries == 0 {
+            return Ok(());
+        }
+        let rows = log_rows(&catalog.store, &catalog.manifest_store(shard_id)).await?;
+        if rows == 0 { Ok(()) } else { checked }
+    }
+
     /// Flushes the log of one shard, or leaves it alone.
     #[boxed]
     async fn flush_shard(
@@ -152,6 +186,7 @@ impl Table {
         manifest: &ShardManifest,
         ordinal: Option<i32>,
         idle: Option<Duration>,
+        claims: FlushClaims,
     ) -> Result<Outcome> {
         let (catalog, shard_id) = (&self.catalog, manifest.shard_id);
         let size = log_size(&catalog.store, manifest).await?;
@@ -176,7 +211,7 @@ impl Table {
         if let Some(reason) = reason {
             return Ok(skipped(reason));
         }
-        match flush_log(catalog, shard_id, idle.is_some()).await {
+        match flush_log(catalog, shard_id, claims).await {
             Ok(None) => Ok(Outcome::Empty),
             Ok(Some(flushed)) => {
                 let (generation, rows, bytes) = (flushed.generation, flushed.rows, size.bytes);
@@ -209,7 +244,11 @@ fn reason_to_skip(manifest: &ShardManifest, size: &LogSize, idle: Duration) -> O
 const fn is_of_shard(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::InvalidInput | ErrorKind::Fenced | ErrorKind::Reopen | ErrorKind::Corruption
+        ErrorKind::InvalidInput
+            | ErrorKind::Held
+            | ErrorKind::Fenced
+            | ErrorKind::Reopen
+            | ErrorKind::Corruption
     )
 }
 

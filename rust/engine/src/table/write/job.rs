@@ -298,8 +298,8 @@ impl Job {
         Ok(())
     }
 
-    /// Records that the claim is released, where the log still has rows. Without the record the
-    /// rows are as safe; maintenance of another process then leaves the log alone.
+    /// Records that the claim is released. Without the record the rows are as safe; calls and
+    /// maintenance of another process then take the job for a running one.
     async fn release(&self) {
         if !self.writer.is_release_due() {
             return;

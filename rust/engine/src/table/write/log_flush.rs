@@ -1,7 +1,7 @@
 //! The flush of one shard's log by a call that holds no job there.
 //!
-//! Owns: the flush through a job of this process, or else the claim in turn, the replay, the flush and the end of the job that does it, and the
-//! retries beside other writers.
+//! Owns: the flush through a job of this process, or else the claim in turn, the replay, the flush
+//! and the end of the job that does it, and the retries beside other writers.
 //! Does not own: which logs are flushed (`maintain`), or the jobs of this process (`running`).
 
 use lancemem_core::shard::ClaimTurn;
@@ -22,21 +22,34 @@ pub(in crate::table) struct FlushedRows {
     pub rows: u64,
 }
 
-/// Moves the log of a shard into SSTables; `None` where the log has no row. Where a job of this process
-/// runs on the shard, the job flushes; otherwise the call takes over the shard as an upsert does. With `only_released` it takes over a released claim and no other.
+/// Which logs a flush may claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::table) enum FlushClaims {
+    /// The logs of released claims that no job of this process writes: for maintenance.
+    Idle,
+    /// The logs of released claims, and through the jobs of this process.
+    Released,
+    /// Every log. A job of another process is stopped.
+    All,
+}
+
+/// Moves the log of a shard into SSTables; `None` where the log has no row. Where a job of this
+/// process runs on the shard, the job flushes; otherwise the call claims the shard as an upsert
+/// does, where `claims` permits.
 ///
 /// # Errors
-/// An input error where the claim is not released, and has to be. Crowded, of kind retry, where
+/// Held where the claim of another process is not released, and has to be; an input error where a
+/// job of this process runs, and must not. Crowded, of kind retry, where
 /// other writers held the shard all the time. The error of the flush: the rows stay in the log.
 pub(in crate::table) async fn flush_log(
     catalog: &Catalog,
     shard_id: ShardId,
-    only_released: bool,
+    claims: FlushClaims,
 ) -> Result<Option<FlushedRows>> {
     let turns = ShardTurns::of(catalog.location.home(), shard_id);
     let _turn = loop {
         if let Some(job) = running_job(catalog, shard_id).await {
-            if only_released {
+            if claims == FlushClaims::Idle {
                 return Err(Error::input(format!(
                     "a job of this process runs on shard {shard_id}"
                 )));
@@ -52,6 +65,7 @@ pub(in crate::table) async fn flush_log(
         }
     };
     close_lingering(catalog, shard_id).await;
+    let only_released = claims != FlushClaims::All;
     let mut attempts = Attempts::begin();
     loop {
         let turn = ClaimTurn { only_released, ..attempts.turn(&turns) };

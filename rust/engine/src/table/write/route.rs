@@ -15,7 +15,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use lancemem_core::format::round_floats;
 use lancemem_core::shard::{
-    Acknowledged, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
+    Acknowledged, ClaimTurn, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
 };
 use lancemem_core::types::{Error, Result, ShardId, Txn, Txns};
 
@@ -40,6 +40,32 @@ pub struct WriteResult {
     pub already_written: usize,
 }
 
+/// How a write to a whole table is done.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct TableWriteOptions<'a> {
+    /// The transaction id, which each shard records together with its rows.
+    pub txn: Option<&'a Txn>,
+    /// Whether shards are taken over from jobs of other processes, which stops these jobs.
+    pub take_over: bool,
+}
+
+impl<'a> TableWriteOptions<'a> {
+    /// With this transaction id.
+    #[must_use]
+    pub const fn with_txn(mut self, txn: Option<&'a Txn>) -> Self {
+        self.txn = txn;
+        self
+    }
+
+    /// Taking shards over from jobs of other processes, or not.
+    #[must_use]
+    pub const fn with_take_over(mut self, take_over: bool) -> Self {
+        self.take_over = take_over;
+        self
+    }
+}
+
 /// The result of a shard that has recorded the transaction id before.
 const ALREADY_WRITTEN: WriteResult =
     WriteResult { rows: 0, shards: 0, wal_entries: 0, already_written: 1 };
@@ -48,7 +74,7 @@ const ALREADY_WRITTEN: WriteResult =
 struct Part<'a> {
     batch: WriteBatch<'a>,
     positions: UInt32Array,
-    txn: Option<&'a Txn>,
+    options: TableWriteOptions<'a>,
     /// Whether the call writes to this shard alone, so that the put may block its thread.
     is_alone: bool,
 }
@@ -56,7 +82,8 @@ struct Part<'a> {
 impl Part<'_> {
     /// Writes the rows as one durable put, which is in one WAL entry.
     async fn put(&self, job: &Job) -> Result<Acknowledged> {
-        let options = WriteOptions::default().durable(true).txn(self.txn).inline(self.is_alone);
+        let options = WriteOptions::default().durable(true).txn(self.options.txn);
+        let options = options.inline(self.is_alone);
         put_rows(job, self.batch, &self.positions, options).await
     }
 
@@ -88,7 +115,8 @@ impl Table {
     /// All rows are checked before the first row is written. Where a job of this process runs on a
     /// shard, its rows go through that job; otherwise the shard is claimed for this call, and for
     /// calls that follow within a second. A shard that another writer takes before the rows are in
-    /// its log is claimed again, for a minute at most.
+    /// its log is claimed again, for a minute at most. A job of another process is not stopped: see
+    /// [`TableWriteOptions::take_over`].
     ///
     /// ```no_run
     /// use arrow_array::record_batch;
@@ -104,7 +132,8 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// An input error that names column and row, with nothing written. Retry where other writers
+    /// An input error that names column and row, with nothing written. Held, with nothing written,
+    /// where a claim of another process is not released. Retry where other writers
     /// held a shard all the time; the rows of other shards may be written. Fenced where the job
     /// that took the rows lost its shard meanwhile; whether they are written is not known then.
     #[boxed]
@@ -189,10 +218,26 @@ impl Table {
         batch: WriteBatch<'a>,
         txn: Option<&'a Txn>,
     ) -> BoxFuture<'a, Result<WriteResult>> {
-        self.write_routed(batch, txn).boxed()
+        self.write_with(batch, TableWriteOptions::default().with_txn(txn))
     }
 
-    async fn write_routed(&self, batch: WriteBatch<'_>, txn: Option<&Txn>) -> Result<WriteResult> {
+    /// As [`Self::write`], with options.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; never held where the options take shards over.
+    pub fn write_with<'a>(
+        &'a self,
+        batch: WriteBatch<'a>,
+        options: TableWriteOptions<'a>,
+    ) -> BoxFuture<'a, Result<WriteResult>> {
+        self.write_routed(batch, options).boxed()
+    }
+
+    async fn write_routed(
+        &self,
+        batch: WriteBatch<'_>,
+        options: TableWriteOptions<'_>,
+    ) -> Result<WriteResult> {
         if batch.rows.num_rows() == 0 {
             return Ok(WriteResult::default());
         }
@@ -201,9 +246,12 @@ impl Table {
         let routing = catalog.routing().await?;
         let routed = route(catalog, batch.rows)?;
         let is_alone = routed.len() == 1;
+        if !is_alone && !options.take_over {
+            check_released(catalog, &routing, routed.keys()).await?;
+        }
         let writes = routed.into_iter().map(|(ordinal, positions)| {
             let shard_id = shard_of(&routing, ordinal);
-            let part = Part { batch, positions, txn, is_alone };
+            let part = Part { batch, positions, options, is_alone };
             async move { write_shard(catalog, shard_id?, &part).await }
         });
         let written = try_join_all(writes).await?;
@@ -216,12 +264,34 @@ impl Table {
     }
 }
 
+/// Refuses a write to several shards before its first row is written, where a job of another process
+/// may hold one of them. A claim of one shard checks that again, in one step with the claim.
+async fn check_released(
+    catalog: &Catalog,
+    routing: &HashMap<i32, ShardId>,
+    ordinals: impl Iterator<Item = &i32>,
+) -> Result<()> {
+    let checks = ordinals.map(|ordinal| {
+        let shard_id = shard_of(routing, *ordinal);
+        async move {
+            let shard_id = shard_id?;
+            let turns = ShardTurns::of(catalog.location.home(), shard_id);
+            match catalog.manifest_of(shard_id).await? {
+                Some(manifest) => turns.check_released(&manifest),
+                None => Ok(()),
+            }
+        }
+    });
+    try_join_all(checks).await.map(drop)
+}
+
 /// Writes to one shard, and again where another writer took the shard before the rows were in its
 /// log: once in all.
 async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> Result<WriteResult> {
     let turns = ShardTurns::of(catalog.location.home(), shard_id);
+    let mut lost = None;
     let _turn = loop {
-        if let Some(done) = write_through(catalog, shard_id, part).await? {
+        if let Some(done) = write_through(catalog, shard_id, part, &mut lost).await? {
             return Ok(done);
         }
         let turn = turns.queue.lock().await;
@@ -236,6 +306,12 @@ async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> R
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
+        // Without a claim it stays unknown whether the rows of the lost job are written.
+        if matches!(error, Error::Held { .. })
+            && let Some(lost) = lost
+        {
+            return Err(lost);
+        }
         if !attempts.goes_on(&catalog.store, shard_id, error).await? {
             return Ok(part.written());
         }
@@ -243,11 +319,13 @@ async fn write_shard(catalog: &Catalog, shard_id: ShardId, part: &Part<'_>) -> R
 }
 
 /// Writes through the job of this process that runs on the shard; `None`, with nothing written,
-/// where no job does.
+/// where no job does. Where the job was fenced during a write with a transaction id, `lost` is its
+/// error.
 async fn write_through(
     catalog: &Catalog,
     shard_id: ShardId,
     part: &Part<'_>,
+    lost: &mut Option<Error>,
 ) -> Result<Option<WriteResult>> {
     let Some(job) = running_job(catalog, shard_id).await else { return Ok(None) };
     // An idle job may not have noticed yet that another process took its shard. Its put would find
@@ -269,7 +347,10 @@ async fn write_through(
             Ok(None)
         }
         // By the transaction id the claim finds out whether the rows are written.
-        Err(Error::Fenced { .. }) if part.txn.is_some() => Ok(None),
+        Err(error @ Error::Fenced { .. }) if part.options.txn.is_some() => {
+            *lost = Some(error);
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -289,12 +370,14 @@ async fn try_write(
         return put_and_keep(left, part, attempts).await;
     }
     // Before the claim: a write that has nothing to do must not fence the job that runs there.
-    if let Some(txn) = part.txn
+    if let Some(txn) = part.options.txn
         && !is_new(&txns_of(catalog, shard_id).await?, shard_id, txn)?
     {
         return Ok(ALREADY_WRITTEN);
     }
-    let claimed = CallJob::claim(catalog, shard_id, &attempts.turn(turns)).await?;
+    let only_released = !part.options.take_over;
+    let turn = ClaimTurn { only_released, ..attempts.turn(turns) };
+    let claimed = CallJob::claim(catalog, shard_id, &turn).await?;
     if attempts.is_written(&catalog.store, true).await? {
         claimed.close().await;
         return Ok(part.written());

@@ -18,6 +18,12 @@ const WRITE_LIMIT: Duration = Duration::from_mins(1);
 /// How long the log shows reliably whether an entry was written: collectors keep younger ones.
 const CERTAIN: Duration = Duration::from_mins(10);
 
+/// How long a call beside a job that has just claimed the shard looks for its own entry, whose place
+/// the fence of that job takes otherwise.
+const FENCE_LIMIT: Duration = Duration::from_secs(5);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The attempts of one write to one shard. Each attempt claims the shard.
 #[derive(Debug)]
 pub(super) struct Attempts {
@@ -64,10 +70,11 @@ impl Attempts {
     ///
     /// # Errors
     /// `error`, unless the shard was lost to another writer; crowded, where [`WRITE_LIMIT`] is
-    /// over.
+    /// over; poisoned, where the entry may be in the log.
     pub async fn goes_on(&mut self, store: &Store, shard: ShardId, error: Error) -> Result<bool> {
         let is_fenced = matches!(error, Error::Fenced { .. });
-        let may_be_written = is_fenced || matches!(error, Error::Crowded { .. });
+        let is_held = matches!(error, Error::Held { .. });
+        let may_be_written = is_fenced || is_held || matches!(error, Error::Crowded { .. });
         if !may_be_written || self.asked.age() >= CERTAIN {
             return Err(error);
         }
@@ -78,7 +85,12 @@ impl Attempts {
             return Ok(true);
         }
         match self.doubt {
+            Some(_) if is_held && self.begun.elapsed() < FENCE_LIMIT => {
+                tokio::time::sleep_until(Instant::now() + PAUSE).await;
+                Ok(true)
+            }
             Some(entry) => Err(unknown(entry)),
+            None if is_held => Err(error),
             None => Err(Error::Crowded { shard, seconds: WRITE_LIMIT.as_secs() }),
         }
     }
