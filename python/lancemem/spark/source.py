@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Never, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,13 +19,14 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import bulk, catalogue, reader, transactions
+from lancemem.spark import bulk, catalogue, change_feed, reader, transactions
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
@@ -75,6 +76,8 @@ class LancememDataSource(DataSource):
             # name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
         table = lancemem.open_table(self._uri("read"))
+        if change_feed.is_asked_for(self.options):
+            return spark_schema(change_feed.feed_columns(table, self._columns()))
         names = reader.checked_columns(table, self._columns())
         return spark_schema(reader.spark_columns(table, names))
 
@@ -85,6 +88,8 @@ class LancememDataSource(DataSource):
         the same DataFrame, even for queries without that filter, and so loses rows. Use the option
         `where` to filter in the engine.
         """
+        if change_feed.is_asked_for(self.options):
+            return self._change_reader(schema)
         self._check_options("read", _READ_OPTIONS)
         table = lancemem.open_table(self._uri("read"))
         _check_types(table, schema)
@@ -107,12 +112,34 @@ class LancememDataSource(DataSource):
         )
         return _BatchWriter(write, transactions.once() if txn is None else txn)
 
-    def streamReader(self, schema: StructType) -> Never:  # noqa: N802, ARG002 - Spark's names
-        """Refuse: a table is no stream of changes."""
-        raise lancemem.InvalidInputError(
-            "format('lancemem') is written as a stream and not read as one: read the table with "
-            "spark.read or toDF, in each micro-batch of another stream where it has to be newest"
-        )
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Make the reader of a stream of changes."""
+        if not change_feed.is_asked_for(self.options):
+            raise lancemem.InvalidInputError(
+                "format('lancemem') streams the changes of a table: set the option readChangeFeed "
+                "to true, or read the table with spark.read or toDF, in each micro-batch of "
+                "another stream where it has to be newest"
+            )
+        # Some classes of Spark's interface exist for streams alone.
+        from lancemem.spark.change_stream import ChangeStreamReader  # noqa: PLC0415
+
+        self._check_options("stream of changes", change_feed.STREAM_OPTIONS)
+        options = change_feed.Options(self.options)
+        return ChangeStreamReader(options, self._opened(), self._feed_schema(schema))
+
+    def _change_reader(self, schema: StructType) -> DataSourceReader:
+        self._check_options("read of changes", change_feed.BATCH_OPTIONS)
+        options = change_feed.Options(self.options)
+        return change_feed.ChangeReader(options, self._opened(), self._feed_schema(schema))
+
+    def _opened(self) -> str:
+        # A task would resolve a relative path to another place.
+        return lancemem.open_table(self._uri("read")).uri
+
+    @staticmethod
+    def _feed_schema(schema: StructType) -> pa.Schema:
+        change_feed.refuse_reserved(schema)
+        return arrow_schema(schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,

@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, V
 import lancemem
 from lancemem.spark import (
     bulk,
+    change_feed,
     conditions,
     maintenance,
     reader,
@@ -42,7 +43,7 @@ from lancemem.spark.task_errors import own_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from os import PathLike
 
     from pyspark.sql import SparkSession
@@ -509,8 +510,8 @@ class LancememTable(DeltaNames):
         self,
         changes: DataFrame,
         *,
-        op_column: str,
-        sequence_by: str,
+        op_column: str | None = None,
+        sequence_by: str | None = None,
         keep_newest: bool = False,
         round_floats: bool = False,
         merge_schema: bool = False,
@@ -522,7 +523,8 @@ class LancememTable(DeltaNames):
 
         Operations are I, U and D, small and as words; Debezium's c and r; the change types of
         Delta; the row kinds of Flink and Paimon. The row before an update is left out. Any other
-        operation, and a null, is an error.
+        operation, and a null, is an error. The rows of a change feed of lancemem or of Delta are
+        taken as they are, without `op_column` and `sequence_by`.
 
         Changes that the driver writes are checked before any is written. Where tasks write, one
         task may refuse the changes of its shard when other shards are written. With `txn_app_id`
@@ -531,8 +533,9 @@ class LancememTable(DeltaNames):
         Args:
             changes: A DataFrame with the columns of the table and the two columns below. A delete
                 needs only its key; its other columns may be null.
-            op_column: The column of operations.
-            sequence_by: The column by which the changes of a key take effect in order.
+            op_column: The column of operations. Default: `_change_type` of a change feed.
+            sequence_by: The column by which the changes of a key take effect in order. Default:
+                `_commit_version` of a change feed.
             keep_newest: `sequence_by` is a column of the table too, and a change that is older than
                 the stored row of its key is left out: events may come in any order, in any call. A
                 null is older than any value. A deleted row has no sequence any more, so a late
@@ -553,7 +556,10 @@ class LancememTable(DeltaNames):
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
         """
-        read = [op_column, sequence_by]
+        op_column, sequence_by = change_feed.columns_of_changes(
+            changes.columns, op_column, sequence_by
+        )
+        read = [op_column, sequence_by, *change_feed.columns_of_feed(op_column)]
         self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
@@ -619,7 +625,7 @@ class LancememTable(DeltaNames):
                 f"output_mode is 'update' or 'append', got {output_mode!r}: each micro-batch has "
                 "the rows that are new or changed"
             )
-        read = [op_column, sequence_by]
+        read = [op_column, sequence_by, *change_feed.columns_of_feed(op_column)]
         self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
         if op_column is None and not keep_newest:
             names = self.schema.names
@@ -726,6 +732,65 @@ class LancememTable(DeltaNames):
         live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)
         rows = reader.read_table(self._spark, table, columns, where, consistency, splits, live)
         return rows if self._alias is None else rows.alias(self._alias)
+
+    def changes(  # noqa: PLR0913 - each narrows the feed
+        self,
+        since: int | datetime | None = None,
+        until: int | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        level: str = "committed",
+        skip_unchanged: bool = False,
+        row_kinds: Literal["delta", "flink"] = "delta",
+        splits: int | None = None,
+    ) -> DataFrame:
+        """Read the inserts, updates and deletes between two versions of the base table.
+
+        The rows have the columns of the table, `_change_type`, `_commit_version` and
+        `_commit_timestamp`. `spark.read.format("lancemem").option("readChangeFeed", "true")` reads
+        the same with Delta's options, and `spark.readStream` streams it (docs/spark.md).
+
+        Args:
+            since: As in `lancemem.Table.changes`: the version that the caller has. The option
+                `startingVersion` is the version behind it.
+            until: The version that the changes reach. Default: the newest version.
+            columns: Columns of the table. Default: all of them.
+            where: A SQL filter that the engine applies to both images of an update.
+            level: "committed", the changes of versions.
+            skip_unchanged: Leave out updates that change none of the columns.
+            row_kinds: "delta" or "flink", the values of `_change_type`.
+            splits: The maximum number of tasks. Default: the number of Spark's processors.
+
+        Returns:
+            The changes.
+
+        Raises:
+            ChangesExpiredError: The version of `since` was cleaned up.
+            ChangesUnavailableError: The changes of a version cannot be derived.
+            InvalidInputError: An argument cannot be used.
+
+        Example:
+            mirror.apply_changes(table.changes(since=41))
+        """
+        given = {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
+        names = None if columns is None else list(columns)
+        feed = self._table.changes(since, until, names, where, level=level, **given)
+        read = self._spark.read.format("lancemem").option("readChangeFeed", "true")
+        options = {
+            "columns": None if names is None else ",".join(names),
+            "where": where,
+            "changelogLevel": level,
+            "startingVersion": None if feed.since is None else str(feed.since + 1),
+            "endingVersion": str(feed.until),
+            "skipUnchanged": str(skip_unchanged).lower(),
+            "rowKinds": row_kinds,
+            "splits": str(splits or reader.num_cores(self._spark)),
+        }
+        for name, text in options.items():
+            if text is not None:
+                read = read.option(name, text)
+        return read.load(self.uri)
 
     def commit(
         self,
