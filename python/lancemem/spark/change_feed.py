@@ -1,46 +1,42 @@
-"""The changes of a table in Spark: the options of a read, and its parts in tasks.
+"""The changes of a table in Spark: the options of a read, its columns, and the read of a batch.
 
-Owns what the options of a change feed mean, the columns of its rows, and the batch read. Does not
-own the stream (`change_stream`), or how changes are derived (`lancemem.Table.changes`).
+Owns what each option of a change feed means, the check of all of them before anything is read, and
+the parts that tasks read. Does not own micro-batches (`change_stream`), or how changes are derived
+(`lancemem.Table.changes`).
 
-The options have Delta's names: `startingVersion` and `startingTimestamp` are inclusive, while
-`since` of `lancemem.Table.changes` is exclusive.
+The options have Delta's names and meaning: `startingVersion` is the first version whose changes
+are read. `since` of `lancemem.Table.changes` is the version before it.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import lancemem
+from lancemem import _lancemem
+from lancemem.change_rows import FEED_COLUMNS
 from lancemem.spark import transactions
-from lancemem.spark.arrow_types import cast_batch, spark_arrow_schema
+from lancemem.spark.arrow_types import arrow_schema, cast_batch, spark_arrow_schema, spark_schema
 from lancemem.spark.broken_pipe import until_closed
+from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from lancemem.change_feed import ChangeFeedPart
+    from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 
-#: The option that asks for changes instead of rows.
-READ_CHANGE_FEED = "readchangefeed"
-#: The columns that a feed adds, in its order.
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = FEED_COLUMNS = (
-    "_change_type",
-    "_commit_version",
-    "_commit_timestamp",
-)
-
+READ_CHANGE_FEED = "readChangeFeed"
 _COMMON = {
     "path",
-    READ_CHANGE_FEED,
+    "readchangefeed",
     "columns",
     "where",
     "splits",
@@ -61,30 +57,56 @@ STREAM_OPTIONS = _COMMON | {
 
 
 @dataclass(frozen=True)
-class ChangeRead:
-    """What of the changes is read, as it is sent to a task."""
+class FeedOptions:
+    """The options of a change feed, with the types of their values. Sent to tasks."""
 
-    uri: str
-    # The columns of the table in the result.
-    names: tuple[str, ...]
+    columns: tuple[str, ...] | None
     where: str | None
     level: str
     skip_unchanged: bool
     row_kinds: Literal["delta", "flink"]
-    most_parts: int
-    driver_version: str = lancemem.__version__
+    splits: int
+    # The version or the time behind which the feed starts; None for all rows as inserts.
+    since: int | datetime | None
+    until: int | datetime | None
+    consumer: str | None
+    fails_on_data_loss: bool
+    max_versions: int | None
+    max_rows: int | None
+    max_bytes: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> FeedOptions:
+        """Parse the options, of which Spark makes text; raise `InvalidInputError` for a bad one."""
+        columns = given.get("columns")
+        return cls(
+            columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+            where=given.get("where"),
+            level=given.get("changelogLevel", "committed"),
+            skip_unchanged=flag(given, "skipUnchanged"),
+            row_kinds=cast("Literal['delta', 'flink']", given.get("rowKinds", "delta")),
+            splits=_number(given, "splits") or os.cpu_count() or 1,
+            since=_since(given),
+            until=_one_of(given, "endingVersion", "endingTimestamp"),
+            consumer=given.get("consumer"),
+            fails_on_data_loss=flag(given, "failOnDataLoss", default="true"),
+            max_versions=_number(given, "maxVersionsPerTrigger"),
+            max_rows=_number(given, "maxRowsPerTrigger"),
+            max_bytes=_number(given, "maxBytesPerTrigger"),
+        )
 
     def feed(
         self,
         table: lancemem.Table,
         since: int | datetime | None,
-        until: int | datetime | None = None,
-    ) -> lancemem.ChangeFeed:
-        """Describe the changes behind `since`, up to and with `until`."""
+        until: int | datetime | None,
+        columns: Sequence[str] | None,
+    ) -> ChangeFeed:
+        """Describe changes of a table with these options."""
         return table.changes(
             since,
             until,
-            list(self.names),
+            columns,
             self.where,
             level=self.level,
             skip_unchanged=self.skip_unchanged,
@@ -92,172 +114,155 @@ class ChangeRead:
         )
 
 
-class Options:
-    """The options of a change feed, whose names Spark has made small."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): text for name, text in given.items()}
-
-    def read(self, uri: str, names: Sequence[str]) -> ChangeRead:
-        """Return what of the changes is read."""
-        return ChangeRead(
-            uri=uri,
-            names=tuple(name for name in names if name not in FEED_COLUMNS),
-            where=self._given.get("where"),
-            level=self._given.get("changeloglevel", "committed"),
-            skip_unchanged=self.flag("skipUnchanged", default=False),
-            row_kinds=cast("Literal['delta', 'flink']", self._given.get("rowkinds", "delta")),
-            most_parts=self.number("splits") or os.cpu_count() or 1,
-        )
-
-    def since(self) -> int | datetime | None:
-        """Return the state behind which the changes start; None for all rows as inserts."""
-        version, time = self.number("startingVersion", least=0), self._time("startingTimestamp")
-        _refuse_both("starting", version, time)
-        if time is not None:
-            # The state before: a version that was committed at this time belongs to the changes.
-            return time - timedelta(microseconds=1)
-        return None if version is None else max(version - 1, 0)
-
-    def until(self) -> int | datetime | None:
-        """Return the state that the changes reach; None for the newest version."""
-        version, time = self.number("endingVersion", least=0), self._time("endingTimestamp")
-        _refuse_both("ending", version, time)
-        return version if time is None else time
-
-    def text(self, option: str) -> str | None:
-        """Return an option as it was given."""
-        return self._given.get(option.lower())
-
-    def number(self, option: str, least: int = 1) -> int | None:
-        """Return an option that is a whole number."""
-        text = self._given.get(option.lower())
-        if text is None:
-            return None
-        if not text.isdecimal() or int(text) < least:
-            raise lancemem.InvalidInputError(
-                f"option {option} is a whole number of at least {least}, got {text!r}"
-            )
-        return int(text)
-
-    def flag(self, option: str, *, default: bool) -> bool:
-        """Return an option that is true or false."""
-        text = self._given.get(option.lower(), str(default)).lower()
-        if text not in {"true", "false"}:
-            raise lancemem.InvalidInputError(f"option {option} is true or false, got {text!r}")
-        return text == "true"
-
-    def _time(self, option: str) -> datetime | None:
-        text = self._given.get(option.lower())
-        if text is None:
-            return None
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
-            raise lancemem.InvalidInputError(
-                f"option {option} is a time such as '2026-01-31 13:30:00', got {text!r}"
-            ) from None
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time
-
-
 def is_asked_for(options: Mapping[str, str]) -> bool:
-    """Whether the options ask for changes."""
-    return Options(options).flag("readChangeFeed", default=False)
+    """Whether the options ask for changes instead of rows."""
+    return flag(options, READ_CHANGE_FEED)
 
 
-def feed_columns(table: lancemem.Table, names: Sequence[str] | None) -> pa.Schema:
-    """Return the Arrow schema under which Spark takes the changes of these columns."""
-    own = None if names is None else [name for name in names if name not in FEED_COLUMNS]
-    return spark_arrow_schema(pa.schema(table.changes(columns=own).schema))
+def flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    """Return an option that is true or false."""
+    text = options.get(name, default)
+    if text.lower() not in {"true", "false"}:
+        raise lancemem.InvalidInputError(f"option {name} is true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise lancemem.InvalidInputError(
+            f"option {name} is a whole number of at least {least}, got {text!r}"
+        )
+    return int(text)
+
+
+def _since(given: Mapping[str, str]) -> int | datetime | None:
+    first = _one_of(given, "startingVersion", "startingTimestamp")
+    if isinstance(first, datetime):
+        # A version that was committed at this time is read too.
+        return first - timedelta(microseconds=1)
+    return None if first is None else max(first - 1, 0)
+
+
+def _one_of(given: Mapping[str, str], version: str, timestamp: str) -> int | datetime | None:
+    number, text = _number(given, version, least=0), given.get(timestamp)
+    if text is None:
+        return number
+    if number is not None:
+        raise lancemem.InvalidInputError(
+            f"options {version} and {timestamp} name the same end of a feed: give one of them"
+        )
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise lancemem.InvalidInputError(
+            f"option {timestamp} is a time such as '2026-01-31 13:30:00+00:00', got {text!r}"
+        ) from None
+
+
+def feed_schema(uri: str, options: Mapping[str, str]) -> StructType:
+    """Return the columns of a feed in Spark, and check its options."""
+    asked, table = FeedOptions.of(options), lancemem.open_table(uri)
+    if asked.consumer is not None:
+        # An error for a name that no consumer can have.
+        _lancemem.changes_consumer(table, asked.consumer)
+    columns = own_columns(table, asked.columns)
+    try:
+        feed = asked.feed(table, asked.since, asked.until, columns)
+    except (lancemem.ChangesExpiredError, lancemem.ChangesUnavailableError):
+        # A stream that goes on at its checkpoint does not read from its start. A batch raises the
+        # error when it makes its reader.
+        feed = asked.feed(table, None, asked.until, columns)
+    schema = pa.schema(feed.schema)
+    if asked.columns is not None:
+        # The columns that a feed adds come in the order in which the option names them.
+        added = [name for name in FEED_COLUMNS if name not in asked.columns]
+        schema = pa.schema([schema.field(name) for name in (*asked.columns, *added)])
+    return spark_schema(spark_arrow_schema(schema))
+
+
+def own_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str] | None:
+    """Return those of `names` that are columns of the table, or one column for none."""
+    if names is None:
+        return None
+    own = [name for name in names if name not in FEED_COLUMNS]
+    return own or pa.schema(table.schema).names[:1]
 
 
 class ChangePartition(InputPartition):
     """A part of a feed, as it is sent to a task."""
 
-    def __init__(self, index: int, part: ChangeFeedPart) -> None:
+    def __init__(self, index: int, part: ChangeFeedPart | None) -> None:
         super().__init__(index)
         self.part = part
-
-
-def partitions_of(parts: Sequence[ChangeFeedPart]) -> list[InputPartition]:
-    """Number the parts."""
-    return [ChangePartition(index, part) for index, part in enumerate(parts)]
-
-
-def read_partition(
-    read: ChangeRead, partition: InputPartition, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Read a part in this process, in the types and the order of `schema`."""
-    transactions.check_version(read.driver_version)
-    part = cast("ChangePartition", partition).part
-    names = schema.names
-    # An error of the engine would lose its type in Arrow's C stream.
-    filled = (batch for batch in part.to_feed().to_batches() if batch.num_rows)
-    yield from until_closed(cast_batch(batch.select(names), schema) for batch in filled)
 
 
 class ChangeReader(DataSourceReader):
     """Reads the changes between two versions, divided among tasks."""
 
-    def __init__(self, options: Options, uri: str, schema: pa.Schema) -> None:
-        self._read, self._schema = options.read(uri, schema.names), schema
-        table = lancemem.open_table(uri)
-        # Resolved once: the tasks and a repeated job read the same changes.
-        feed = self._read.feed(table, options.since(), options.until())
+    def __init__(self, uri: str, options: Mapping[str, str], schema: StructType) -> None:
+        """Fix the versions: every query of the DataFrame reads the changes between the same two."""
+        table, self._options = lancemem.open_table(uri), FeedOptions.of(options)
+        self._uri, self._schema = table.uri, arrow_schema(schema)
+        feed = self._feed(table, self._options.since, self._options.until)
         self._since, self._until = feed.since, feed.until
+        refuse_other_types(uri, schema, pa.schema(feed.schema))
+        self._driver_version = lancemem.__version__
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the feed by fragments."""
-        table = lancemem.open_table(self._read.uri)
-        feed = self._read.feed(table, self._since, self._until)
-        # Spark takes no plan without a part as an empty one.
-        return partitions_of(feed.parts(self._read.most_parts)) or [_Nothing(0)]
+        feed = self._feed(lancemem.open_table(self._uri), self._since, self._until)
+        parts = feed.parts(self._options.splits)
+        # Spark's plan of a read has one partition at least.
+        return numbered(parts) or [ChangePartition(0, None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one part."""
-        if isinstance(partition, _Nothing):
-            return iter(())
-        return read_partition(self._read, partition, self._schema)
+        transactions.check_version(self._driver_version)
+        return read_part(partition, self._schema)
+
+    def _feed(
+        self, table: lancemem.Table, since: int | datetime | None, until: int | datetime | None
+    ) -> ChangeFeed:
+        return self._options.feed(table, since, until, own_columns(table, self._schema.names))
 
 
-class _Nothing(InputPartition):
-    """The part of a feed without changes."""
-
-
-def columns_of_changes(
-    columns: Sequence[str], op_column: str | None, sequence_by: str | None
-) -> tuple[str, str]:
-    """Return the columns of operations and of their order, by default those of a change feed."""
-    op_column = op_column or CHANGE_TYPE
-    if sequence_by is None and op_column == CHANGE_TYPE:
-        sequence_by = COMMIT_VERSION
-    if sequence_by is None:
-        raise lancemem.InvalidInputError("changes need sequence_by, the column that orders them")
-    for column, argument in ((op_column, "op_column"), (sequence_by, "sequence_by")):
-        if column not in columns:
+def refuse_other_types(uri: str, asked: StructType, feed: pa.Schema) -> None:
+    """Refuse a schema of the user that is more than a choice of columns."""
+    have = spark_schema(spark_arrow_schema(feed))
+    for field in asked:
+        actual, wanted = have[field.name].dataType.simpleString(), field.dataType.simpleString()
+        if wanted != actual:
             raise lancemem.InvalidInputError(
-                f"the changes have no column {column!r}; name the column with {argument}="
+                f"table {uri}: column {field.name!r} of the changes is {actual}, the schema asks "
+                f"for {wanted}; read it as it is and cast"
             )
-    return op_column, sequence_by
 
 
-def columns_of_feed(op_column: str | None) -> Sequence[str]:
-    """Return the columns of a change feed that are no columns of its table."""
-    return FEED_COLUMNS if op_column == CHANGE_TYPE else ()
+def numbered(parts: Sequence[ChangeFeedPart]) -> list[InputPartition]:
+    """Make partitions of parts."""
+    return [ChangePartition(index, part) for index, part in enumerate(parts)]
 
 
-def refuse_reserved(schema: StructType) -> None:
-    """Refuse a schema without a column of the feed: its rows would not say what changed."""
-    missing = [name for name in FEED_COLUMNS if name not in schema.names]
-    if missing:
-        raise lancemem.InvalidInputError(
-            f"the schema of a change feed has the column {missing[0]!r}; choose columns with the "
-            "option columns, and select from the DataFrame"
-        )
+def read_part(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read a part in this process, in the columns and types of `schema`."""
+    part = cast("ChangePartition", partition).part
+    if part is None:
+        return
+    handle: Any = open_cached(part.uri)
+    feed = _lancemem.change_feed_of_slices(handle, part.until, part.slices, **part.arguments)
+    # An error of the engine would lose its type in Arrow's C stream.
+    filled = (batch for batch in feed.to_batches() if batch.num_rows)
+    yield from until_closed(_in_columns(batch, schema) for batch in filled)
 
 
-def _refuse_both(side: str, version: int | None, time: datetime | None) -> None:
-    if version is not None and time is not None:
-        raise lancemem.InvalidInputError(
-            f"options {side}Version and {side}Timestamp are two ways to say one thing: give one"
-        )
+def _in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Choose columns; those that the table got after the versions of the part are null."""
+    have = set(batch.schema.names)
+    columns = [
+        batch[field.name] if field.name in have else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return cast_batch(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)

@@ -1,16 +1,12 @@
-"""The changes of a table as a stream of Spark: micro-batches of versions, each change once.
+"""The changes of a table as a stream of Spark, in micro-batches of versions.
 
-Owns the offsets of the stream, the limits of a micro-batch, and the pin of its consumer. Does not
-own the options or the read of a part (`change_feed`).
+Owns the offsets of the stream, the size of a micro-batch, and the pin of its consumer. Does not own
+the options or the read of a part (`change_feed`).
 
-An offset is `{"version": v, "snapshot": n}`:
-
-    v = -1          nothing was read: the start of a stream without a starting version
-    n >= 0          n fragments of the table of version v were read, as inserts
-    n = -1          everything up to version v was read
-
-A micro-batch is a pure function of its two offsets, because versions never change. So a batch that
-Spark repeats after a failure has the same rows, also where its commit log was lost.
+An offset is `{"version": v, "snapshot": n}`. With n = -1 all changes up to version v were read.
+With n >= 0 the stream reads the table of version v as inserts, and n of its fragments were read; v
+is -1 until the first micro-batch chooses it. The rows between two offsets are a pure function of
+versions that never change, so a micro-batch that Spark repeats has the same rows.
 """
 
 from __future__ import annotations
@@ -19,268 +15,323 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import lancemem
 from lancemem import _lancemem
-from lancemem.spark import change_feed
+from lancemem.spark import change_feed, transactions
+from lancemem.spark.arrow_types import arrow_schema
 
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
-        ReadLimit,
         ReadMaxBytes,
         ReadMaxFiles,
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-
-    HAS_LIMITS = True
-except ImportError:  # before PySpark 4.2
-    HAS_LIMITS = False
+except ImportError:  # PySpark 4.1 asks for a latest offset without a start and a limit.
+    SupportsTriggerAvailableNow = None  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
 
-    from lancemem.change_feed import ChangeFeedPart
+    from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 
-# One part for each fragment: the steps in which a snapshot can be divided.
-_EVERY_FRAGMENT = 1 << 16
-_WHOLE = -1
-_NOTHING = -1
+# So many parts are one for each fragment, whose number is a place in a snapshot.
+_MOST_PARTS = 1 << 16
+_DONE = -1
+_UNCHOSEN = -1
+
+Json = dict[str, Any]
 
 
 class Offset(NamedTuple):
-    """How far a stream has read."""
+    """A place in the stream."""
 
     version: int
-    snapshot: int = _WHOLE
+    snapshot: int = _DONE
 
     @classmethod
-    def of(cls, json: dict[str, Any]) -> Self:
-        """Parse what Spark has stored."""
+    def of(cls, json: Json) -> Self:
+        """Read what Spark stored."""
         return cls(int(json["version"]), int(json["snapshot"]))
 
-    def json(self) -> dict[str, int]:
+    def json(self) -> Json:
         """Return what Spark stores."""
-        return {"version": self.version, "snapshot": self.snapshot}
+        return self._asdict()
 
 
 @dataclass(frozen=True)
-class _Limits:
-    """The largest micro-batch; None is no limit. A batch has at least one version or fragment."""
+class Limits:
+    """The largest micro-batch, of at least one version or fragment. None is no limit."""
 
     versions: int | None = None
     rows: int | None = None
 
-    def __bool__(self) -> bool:
-        return self.versions is not None or self.rows is not None
 
+class ChangeStream:
+    """The micro-batches of a stream, in terms of offsets."""
 
-class _Changes:
-    """The stream without Spark's methods, which differ between its versions."""
-
-    def __init__(self, options: change_feed.Options, uri: str, schema: pa.Schema) -> None:
-        self._options, self._schema = options, schema
-        self._read = options.read(uri, schema.names)
+    def __init__(self, uri: str, options: change_feed.FeedOptions, names: Sequence[str]) -> None:
+        """Open the table; reads nothing."""
+        self._uri, self._options, self._names = uri, options, tuple(names)
         self._table = lancemem.open_table(uri)
-        self._fails = options.flag("failOnDataLoss", default=True)
-        self._consumer = options.text("consumer")
-        self._target: int | None = None
-        self._limits = {
-            name: options.number(name)
-            for name in ("maxVersionsPerTrigger", "maxRowsPerTrigger", "maxBytesPerTrigger")
-        }
-        # Checks every option, and that the start is left.
-        self._feed(options.since())
+        # The version at which a stream of AvailableNow ends.
+        self._last: int | None = None
 
     def first(self) -> Offset:
-        """Return where the stream starts. The same for each restart of its first batch."""
-        since = self._options.since()
+        """Return where the stream starts. A restart that repeats the first batch calls it again."""
+        since = self._options.since
         if since is None:
-            return Offset(_NOTHING)
-        return Offset(self._feed(since).since or 0)
+            return Offset(_UNCHOSEN, 0)
+        if isinstance(since, int):
+            return Offset(since)
+        feed = self._feed(since, None)
+        return Offset(0 if feed is None or feed.since is None else feed.since)
 
     def newest(self) -> int:
-        """Return the newest version, or the one at which an `AvailableNow` stream ends."""
-        if self._target is not None:
-            return self._target
-        return self._table.snapshot(consistency="flushed").base_version
+        """Return the newest version, or the last one of a stream that ends."""
+        if self._last is not None:
+            return self._last
+        # A feed of all rows compares no versions.
+        return self._table.changes(columns=self._key_columns()).until
 
-    def stop_at_newest(self) -> None:
-        """Read nothing that is committed from now on."""
-        self._target = self.newest()
+    def end_at_newest(self) -> None:
+        """Read no version that is committed from now on."""
+        self._last = self.newest()
 
-    def limits(self) -> _Limits:
-        """Return the limits of the options, with bytes as rows of the table's average size."""
-        rows, most_bytes = self._limits["maxRowsPerTrigger"], self._limits["maxBytesPerTrigger"]
+    def limits(self) -> Limits:
+        """Return the limits of the options; bytes count as rows of the table's average size."""
+        rows, most_bytes = self._options.max_rows, self._options.max_bytes
         if most_bytes is not None:
             by_bytes = max(1, most_bytes // self._bytes_of_row())
             rows = by_bytes if rows is None else min(rows, by_bytes)
-        return _Limits(self._limits["maxVersionsPerTrigger"], rows)
+        return Limits(self._options.max_versions, rows)
 
-    def next(self, start: Offset, limits: _Limits) -> Offset:
-        """Return the end of the micro-batch that starts at `start`."""
+    def end_of_batch(self, start: Offset, limits: Limits) -> Offset:
+        """Return the end of the micro-batch that starts at `start`; `start` for no new version."""
         newest = self.newest()
-        if start.version > newest:
-            return start
-        if start.version == _NOTHING or start.snapshot != _WHOLE:
-            version = newest if start.version == _NOTHING else start.version
+        if start.version > newest and self._last is None:
+            raise lancemem.InvalidInputError(
+                f"table {self._uri}: the stream's checkpoint is at version {start.version}, the "
+                f"table at version {newest}: another table is at this address; start the stream "
+                "with a new checkpoint"
+            )
+        if start.snapshot != _DONE:
+            version = newest if start.version == _UNCHOSEN else start.version
             self._pin(version)
-            return self._through_snapshot(Offset(version, max(start.snapshot, 0)), limits)
+            return self._through_snapshot(Offset(version, start.snapshot), limits)
         self._pin(start.version)
-        return self._through_versions(start, newest, limits)
+        return self._through_versions(start, newest, limits) if newest > start.version else start
 
     def parts(self, start: Offset, end: Offset) -> list[ChangeFeedPart]:
         """Return the parts between two offsets."""
+        if start == end:
+            return []
         parts: list[ChangeFeedPart] = []
-        since = start
-        if start.version == _NOTHING:
-            since = Offset(end.version, 0)
-        if since.snapshot != _WHOLE:
-            fragments = self._feed(None, since.version).parts(_EVERY_FRAGMENT)
-            is_inside = end.version == since.version and end.snapshot != _WHOLE
-            parts += fragments[since.snapshot : end.snapshot if is_inside else None]
-        if end.version > since.version:
-            parts += self._feed(since.version, end.version).parts(self._read.most_parts)
+        since = start.version
+        if start.snapshot != _DONE:
+            since = end.version if start.version == _UNCHOSEN else start.version
+            stop = end.snapshot if end.version == since and end.snapshot != _DONE else None
+            parts += self._fragments(since)[start.snapshot : stop]
+        if end.version > since:
+            feed = self._feed(since, end.version)
+            parts += [] if feed is None else feed.parts(self._options.splits)
         return parts
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one part."""
-        return change_feed.read_partition(self._read, partition, self._schema)
-
     def done(self, end: Offset) -> None:
-        """Move the consumer: the stream needs no version before this one any more."""
-        if end.version != _NOTHING:
-            self._pin(end.version)
+        """Let clean-ups remove the versions before `end`, whose changes are stored."""
+        self._pin(end.version)
 
-    def _pin(self, version: int) -> None:
-        if self._consumer is None or version == 0:
-            return
-        known = _lancemem.changes_consumer(self._table, self._consumer)
-        if known is None or known.position is None or known.position < version:
-            _lancemem.move_changes_consumer(self._table, self._consumer, version)
-
-    def _through_snapshot(self, start: Offset, limits: _Limits) -> Offset:
+    def _through_snapshot(self, start: Offset, limits: Limits) -> Offset:
         if limits.rows is None:
             return Offset(start.version)
-        fragments = self._feed(None, start.version).parts(_EVERY_FRAGMENT)
         rows, done = 0, start.snapshot
-        for part in fragments[start.snapshot :]:
-            rows += part.to_feed().counts.num_rows
-            if done > start.snapshot and rows > limits.rows:
+        for part in self._fragments(start.version)[start.snapshot :]:
+            counted = _lancemem.change_feed_of_slices(
+                self._table, part.until, part.slices, **part.arguments
+            )
+            rows += counted.counts.num_rows
+            if rows > limits.rows and done > start.snapshot:
                 return Offset(start.version, done)
             done += 1
         return Offset(start.version)
 
-    def _through_versions(self, start: Offset, newest: int, limits: _Limits) -> Offset:
-        if start.version == newest:
-            return start
+    def _through_versions(self, start: Offset, newest: int, limits: Limits) -> Offset:
+        """Versions without changes belong to a batch too: the stream must not need them later."""
+        if limits == Limits():
+            return Offset(newest)
         feed = self._feed(start.version, newest)
-        changed = [it.version for it in feed.versions]
-        if not changed:
-            return start
-        if not limits:
-            return Offset(feed.until)
-        end, rows = feed.since or 0, 0
-        for number, version in enumerate(changed):
-            if limits.versions is not None and number == limits.versions:
-                return Offset(end)
+        rows, behind = 0, start.version if feed is None or feed.since is None else feed.since
+        for number, change in enumerate([] if feed is None else feed.versions):
+            if number == limits.versions:
+                return Offset(behind)
             if limits.rows is not None:
-                rows += self._feed(end, version).counts.num_rows
-                if number > 0 and rows > limits.rows:
-                    return Offset(end)
-            end = version
-        return Offset(feed.until)
+                step = self._feed(behind, change.version)
+                rows += 0 if step is None else step.counts.num_rows
+                if rows > limits.rows and number > 0:
+                    return Offset(behind)
+            behind = change.version
+        return Offset(newest)
 
-    def _feed(self, since: Any, until: int | None = None) -> lancemem.ChangeFeed:  # noqa: ANN401 - a version, a time or None
+    def _fragments(self, version: int) -> list[ChangeFeedPart]:
+        """Return a part for each fragment of the table of a version."""
+        feed = self._feed(None, version)
+        return [] if feed is None else feed.parts(_MOST_PARTS)
+
+    def _feed(self, since: Any, until: int | None) -> ChangeFeed | None:  # noqa: ANN401 - a state
+        """Describe changes. None where their versions are gone and the stream goes on."""
         try:
-            return self._read.feed(self._table, since, until)
-        except lancemem.ChangesExpiredError as error:
-            if self._fails:
+            return self._options.feed(self._table, since, until, self._columns_at(until))
+        except (lancemem.ChangesExpiredError, lancemem.InvalidInputError):
+            oldest = self._oldest()
+            lost = oldest > (since if isinstance(since, int) else until or 0)
+            if self._options.fails_on_data_loss or not lost:
                 raise
-            oldest = error.oldest if until is None else min(error.oldest, until)
             warnings.warn(
-                f"table {self._read.uri}: changes behind version {since} were cleaned up; the "
-                f"stream goes on behind version {oldest}, because failOnDataLoss is false",
+                f"table {self._uri}: changes up to version {oldest} were cleaned up before the "
+                "stream read them; it goes on behind that version, because failOnDataLoss is false",
                 stacklevel=2,
             )
-            return self._read.feed(self._table, oldest, until)
+            if until is not None and until <= oldest:
+                return None
+            return self._options.feed(self._table, oldest, until, self._columns_at(until))
+
+    def _oldest(self) -> int:
+        """Return the oldest version that is left."""
+        return min((each.version for each in self._table.history()), default=0)
+
+    def _columns_at(self, until: int | None) -> list[str] | None:
+        """Return the columns of the stream that the table has at a version."""
+        names: Sequence[str] = self._names
+        if until is not None:
+            have = set(self._table.changes(until, until).schema.names)
+            names = [name for name in names if name in have]
+        return change_feed.own_columns(self._table, names)
+
+    def _key_columns(self) -> list[str]:
+        return list(self._table.primary_key) or change_feed.own_columns(self._table, []) or []
 
     def _bytes_of_row(self) -> int:
         snapshot = self._table.snapshot(consistency="flushed")
-        return max(1, snapshot.stored_bytes // max(1, snapshot.count_rows()))
+        return max(1, snapshot.stored_bytes // max(1, self._table.stats().num_base_rows))
+
+    def _pin(self, version: int) -> None:
+        """Move the consumer to a version, which clean-ups then leave. It never moves back."""
+        name = self._options.consumer
+        if name is None or version < 1:
+            return
+        known = _lancemem.changes_consumer(self._table, name)
+        if known is not None and known.position >= version:
+            return
+        try:
+            _lancemem.move_changes_consumer(self._table, name, version)
+        except lancemem.ChangesExpiredError:
+            if self._options.fails_on_data_loss:
+                raise
 
 
 class _StreamReader(DataSourceStreamReader):
     """What every version of Spark calls."""
 
-    def __init__(self, options: change_feed.Options, uri: str, schema: pa.Schema) -> None:
-        self._changes = _Changes(options, uri, schema)
-        # The newest offset that Spark has named.
-        self._reached: Offset | None = None
+    def __init__(self, uri: str, options: Mapping[str, str], schema: StructType) -> None:
+        """Check the options. Tasks get this object too, so the table is opened when it is used."""
+        self._uri, self._options = uri, change_feed.FeedOptions.of(options)
+        self._schema, self._driver_version = arrow_schema(schema), lancemem.__version__
+        self._opened: ChangeStream | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    @property
+    def _stream(self) -> ChangeStream:
+        if self._opened is None:
+            self._opened = ChangeStream(self._uri, self._options, self._schema.names)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where the stream starts."""
-        return self._changes.first().json()
+        return self._stream.first().json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide a micro-batch."""
-        self._reached = Offset.of(end)
-        return change_feed.partitions_of(self._changes.parts(Offset.of(start), self._reached))
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Divide a micro-batch among tasks."""
+        return change_feed.numbered(self._stream.parts(Offset.of(start), Offset.of(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one part."""
-        return self._changes.read(partition)
+        transactions.check_version(self._driver_version)
+        return change_feed.read_part(partition, self._schema)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Let clean-ups remove the versions before `end`."""
+    def commit(self, end: Json) -> None:
+        """Move the consumer: Spark has stored that everything up to `end` is processed."""
+        self._stream.done(Offset.of(end))
+
+
+def stream_reader(
+    uri: str, options: Mapping[str, str], schema: StructType
+) -> DataSourceStreamReader:
+    """Make the reader that this version of Spark takes."""
+    kind = _OldReader if SupportsTriggerAvailableNow is None else _NewReader
+    return kind(uri, options, schema)
+
+
+class _OldReader(_StreamReader):
+    """The reader for PySpark 4.1, which asks for a latest offset without a start and a limit.
+
+    Its AvailableNow asks once and ends there. So the first micro-batch of each run has everything,
+    and the limits hold from the second one on.
+    """
+
+    _reached: Offset | None = None
+    _is_first = True
+
+    def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802 - Spark's name
+        """Return the end of the next micro-batch."""
+        start = self._reached or self._stream.first()
+        limits = Limits() if self._is_first else self._stream.limits()
+        self._reached, self._is_first = self._stream.end_of_batch(start, limits), False
+        if start.snapshot != _DONE and limits == Limits():
+            # The rest of the snapshot, and what was committed since.
+            self._reached = Offset(self._stream.newest())
+        return self._reached.json()
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Divide a micro-batch. A query that restarts tells its last offset in this way first."""
         self._reached = Offset.of(end)
-        self._changes.done(self._reached)
+        return super().partitions(start, end)
 
 
-if HAS_LIMITS:
+if SupportsTriggerAvailableNow is not None:
 
-    class ChangeStreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """The stream, in micro-batches of a limited size."""
+    class _NewReader(_StreamReader, SupportsTriggerAvailableNow):
+        """The reader for PySpark 4.2 and newer, which limits each micro-batch."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """Return one of the limits: Spark passes it back, and all of them hold."""
-            limits = self._changes.limits()
-            if limits.versions is not None:
-                return ReadMaxFiles(limits.versions)
-            if self._changes._limits["maxBytesPerTrigger"] is not None:  # noqa: SLF001 - the same module
-                return ReadMaxBytes(self._changes._limits["maxBytesPerTrigger"])  # noqa: SLF001
-            return ReadAllAvailable() if limits.rows is None else ReadMaxRows(limits.rows)
+            """Return one of the limits. Spark gives it back, and `latestOffset` keeps all."""
+            options = self._options
+            if options.max_versions is not None:
+                return ReadMaxFiles(options.max_versions)
+            if options.max_rows is not None:
+                return ReadMaxRows(options.max_rows)
+            if options.max_bytes is not None:
+                return ReadMaxBytes(options.max_bytes)
+            return ReadAllAvailable()
 
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-            """Return the end of the next micro-batch."""
+        def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
+            """Return the end of the micro-batch that starts at `start`."""
             is_all = isinstance(limit, ReadAllAvailable)
-            limits = _Limits() if is_all else self._changes.limits()
-            return self._changes.next(Offset.of(start), limits).json()
+            limits = Limits() if is_all else self._stream.limits()
+            return self._stream.end_of_batch(Offset.of(start), limits).json()
 
-        def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        def reportLatestOffset(self) -> Json:  # noqa: N802 - Spark's name
             """Return the newest version, for the progress of the query."""
-            return Offset(self._changes.newest()).json()
+            return Offset(self._stream.newest()).json()
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
             """End the stream at the version that is newest now."""
-            self._changes.stop_at_newest()
-
-else:
-
-    class ChangeStreamReader(_StreamReader):  # type: ignore[no-redef]
-        """The stream before PySpark 4.2, which does not say where a micro-batch starts.
-
-        The limits hold from the second micro-batch of a run on: the first one has everything that
-        is there.
-        """
-
-        def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-            """Return the end of the next micro-batch."""
-            if self._reached is None:
-                return Offset(self._changes.newest()).json()
-            return self._changes.next(self._reached, self._changes.limits()).json()
+            self._stream.end_at_newest()

@@ -3,7 +3,7 @@
 Owns its options, its errors, and the two phases of a write. Spark lets such a source neither route
 rows nor choose which task writes a shard. So tasks stage SSTables, which needs no claim, and the
 driver commits all of them as one bulk write. Does not own which row of a key is the newest: that is
-the engine's plan.
+the engine's plan. Does not own the read of changes: see `change_feed` and `change_stream`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import bulk, catalogue, change_feed, reader, transactions
+from lancemem.spark import bulk, catalogue, change_feed, change_stream, reader, transactions
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
@@ -35,7 +35,7 @@ from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_READ_OPTIONS = {"path", "columns", "where", "consistency", "splits"}
+_READ_OPTIONS = {"path", "columns", "where", "consistency", "splits", "readchangefeed"}
 _WRITE_OPTIONS = {
     "path",
     "op",
@@ -62,6 +62,12 @@ class LancememDataSource(DataSource):
     `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `mergeSchema`,
     `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table that does not exist
     `primaryKey` and `shards`.
+
+    With `readChangeFeed` a read has the changes of the table: `startingVersion` or
+    `startingTimestamp` (without one of them every row is an insert), `endingVersion` or
+    `endingTimestamp`, `changelogLevel`, `skipUnchanged`, `rowKinds`, `columns`, `where`, `splits`.
+    A stream of changes has `consumer`, `failOnDataLoss`, `maxVersionsPerTrigger`,
+    `maxRowsPerTrigger` and `maxBytesPerTrigger` instead of an end.
     """
 
     @classmethod
@@ -70,14 +76,17 @@ class LancememDataSource(DataSource):
         return "lancemem"
 
     def schema(self) -> StructType:
-        """Return the table's columns, or the columns named by the option `columns`."""
+        """Return the columns of the table or of its changes, or those of the option `columns`."""
         if self.options.get("provider"):
             # Only Spark's catalogue sets this option. It asks for the columns before it stores a
             # name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
-        table = lancemem.open_table(self._uri("read"))
         if change_feed.is_asked_for(self.options):
-            return spark_schema(change_feed.feed_columns(table, self._columns()))
+            # Spark asks a batch and a stream in the same way.
+            options = change_feed.BATCH_OPTIONS | change_feed.STREAM_OPTIONS
+            self._check_options("read of changes", options)
+            return change_feed.feed_schema(self._uri("read"), self.options)
+        table = lancemem.open_table(self._uri("read"))
         names = reader.checked_columns(table, self._columns())
         return spark_schema(reader.spark_columns(table, names))
 
@@ -89,7 +98,8 @@ class LancememDataSource(DataSource):
         `where` to filter in the engine.
         """
         if change_feed.is_asked_for(self.options):
-            return self._change_reader(schema)
+            self._check_options("read of changes", change_feed.BATCH_OPTIONS)
+            return change_feed.ChangeReader(self._uri("read"), self.options, schema)
         self._check_options("read", _READ_OPTIONS)
         table = lancemem.open_table(self._uri("read"))
         _check_types(table, schema)
@@ -112,34 +122,17 @@ class LancememDataSource(DataSource):
         )
         return _BatchWriter(write, transactions.once() if txn is None else txn)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Make the reader of a stream of changes."""
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Make the reader of a stream of changes; refuse a stream of rows."""
         if not change_feed.is_asked_for(self.options):
             raise lancemem.InvalidInputError(
-                "format('lancemem') streams the changes of a table: set the option readChangeFeed "
-                "to true, or read the table with spark.read or toDF, in each micro-batch of "
-                "another stream where it has to be newest"
+                "a stream of format('lancemem') has the changes of a table: add "
+                ".option('readChangeFeed', 'true'); its rows are read with spark.read or toDF, in "
+                "each micro-batch of another stream where they have to be newest"
             )
-        # Some classes of Spark's interface exist for streams alone.
-        from lancemem.spark.change_stream import ChangeStreamReader  # noqa: PLC0415
-
         self._check_options("stream of changes", change_feed.STREAM_OPTIONS)
-        options = change_feed.Options(self.options)
-        return ChangeStreamReader(options, self._opened(), self._feed_schema(schema))
-
-    def _change_reader(self, schema: StructType) -> DataSourceReader:
-        self._check_options("read of changes", change_feed.BATCH_OPTIONS)
-        options = change_feed.Options(self.options)
-        return change_feed.ChangeReader(options, self._opened(), self._feed_schema(schema))
-
-    def _opened(self) -> str:
-        # A task would resolve a relative path to another place.
-        return lancemem.open_table(self._uri("read")).uri
-
-    @staticmethod
-    def _feed_schema(schema: StructType) -> pa.Schema:
-        change_feed.refuse_reserved(schema)
-        return arrow_schema(schema)
+        uri = lancemem.open_table(self._uri("read")).uri
+        return change_stream.stream_reader(uri, self.options, schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,

@@ -20,7 +20,6 @@ from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, V
 import lancemem
 from lancemem.spark import (
     bulk,
-    change_feed,
     conditions,
     maintenance,
     reader,
@@ -31,6 +30,7 @@ from lancemem.spark import (
 )
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
+from lancemem.spark.change_reads import ChangeReads, feed_columns
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
@@ -43,7 +43,7 @@ from lancemem.spark.task_errors import own_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
     from os import PathLike
 
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ class _Running:
     streams: list[StreamingQuery] = field(default_factory=list)
 
 
-class LancememTable(DeltaNames):
+class LancememTable(DeltaNames, ChangeReads):
     """A lancemem table, bound to a Spark session.
 
     Example:
@@ -555,11 +555,15 @@ class LancememTable(DeltaNames):
 
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
+            mirror.apply_changes(table.changes(since=41))
         """
-        op_column, sequence_by = change_feed.columns_of_changes(
-            changes.columns, op_column, sequence_by
-        )
-        read = [op_column, sequence_by, *change_feed.columns_of_feed(op_column)]
+        op_column, sequence_by, read = feed_columns(changes.columns, op_column, sequence_by)
+        if op_column is None or sequence_by is None:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: changes need op_column, the column of operations, and "
+                "sequence_by, the column that orders them; only the rows of a change feed have "
+                "columns for both by themselves"
+            )
         self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
@@ -601,7 +605,7 @@ class LancememTable(DeltaNames):
             checkpoint: The folder of the query's checkpoint.
             trigger: An interval such as "1 second", or the arguments of Spark's `trigger`.
             op_column: The column of operations: the rows are changes as in `apply_changes`.
-                Default: the rows are upserts.
+                Default: that of a change feed; other rows are upserts.
             sequence_by: As in `upsert`. Changes need it.
             keep_newest: As in `apply_changes`.
             round_floats: As in `upsert`.
@@ -625,7 +629,7 @@ class LancememTable(DeltaNames):
                 f"output_mode is 'update' or 'append', got {output_mode!r}: each micro-batch has "
                 "the rows that are new or changed"
             )
-        read = [op_column, sequence_by, *change_feed.columns_of_feed(op_column)]
+        op_column, sequence_by, read = feed_columns(rows.columns, op_column, sequence_by)
         self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
         if op_column is None and not keep_newest:
             names = self.schema.names
@@ -732,65 +736,6 @@ class LancememTable(DeltaNames):
         live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)
         rows = reader.read_table(self._spark, table, columns, where, consistency, splits, live)
         return rows if self._alias is None else rows.alias(self._alias)
-
-    def changes(  # noqa: PLR0913 - each narrows the feed
-        self,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        *,
-        level: str = "committed",
-        skip_unchanged: bool = False,
-        row_kinds: Literal["delta", "flink"] = "delta",
-        splits: int | None = None,
-    ) -> DataFrame:
-        """Read the inserts, updates and deletes between two versions of the base table.
-
-        The rows have the columns of the table, `_change_type`, `_commit_version` and
-        `_commit_timestamp`. `spark.read.format("lancemem").option("readChangeFeed", "true")` reads
-        the same with Delta's options, and `spark.readStream` streams it (docs/spark.md).
-
-        Args:
-            since: As in `lancemem.Table.changes`: the version that the caller has. The option
-                `startingVersion` is the version behind it.
-            until: The version that the changes reach. Default: the newest version.
-            columns: Columns of the table. Default: all of them.
-            where: A SQL filter that the engine applies to both images of an update.
-            level: "committed", the changes of versions.
-            skip_unchanged: Leave out updates that change none of the columns.
-            row_kinds: "delta" or "flink", the values of `_change_type`.
-            splits: The maximum number of tasks. Default: the number of Spark's processors.
-
-        Returns:
-            The changes.
-
-        Raises:
-            ChangesExpiredError: The version of `since` was cleaned up.
-            ChangesUnavailableError: The changes of a version cannot be derived.
-            InvalidInputError: An argument cannot be used.
-
-        Example:
-            mirror.apply_changes(table.changes(since=41))
-        """
-        given = {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
-        names = None if columns is None else list(columns)
-        feed = self._table.changes(since, until, names, where, level=level, **given)
-        read = self._spark.read.format("lancemem").option("readChangeFeed", "true")
-        options = {
-            "columns": None if names is None else ",".join(names),
-            "where": where,
-            "changelogLevel": level,
-            "startingVersion": None if feed.since is None else str(feed.since + 1),
-            "endingVersion": str(feed.until),
-            "skipUnchanged": str(skip_unchanged).lower(),
-            "rowKinds": row_kinds,
-            "splits": str(splits or reader.num_cores(self._spark)),
-        }
-        for name, text in options.items():
-            if text is not None:
-                read = read.option(name, text)
-        return read.load(self.uri)
 
     def commit(
         self,
