@@ -168,13 +168,12 @@ def test_a_second_table_takes_the_rows_of_a_feed_as_they_are(
     spark: SparkSession,
     table: lancemem.Table,
     versions: list[int],
-    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     driver_bytes: int,
 ) -> None:
     monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", driver_bytes)
     board = LancememTable.forPath(spark, table.uri)
-    uri = str(tmp_path_factory.mktemp("mirror") / "mirror.lance")
+    uri = f"{table.uri}-mirror"
     mirror = LancememTable.create(spark, uri, schema=SCHEMA, primary_key="id")
     first = mirror.apply_changes(board.changes(until=versions[0]))
     assert (first.num_upserts, first.num_deletes) == (20, 0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.spark.test_kills import MINUTES, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -51,12 +51,14 @@ class Collected:
         self.batches: dict[int, list[tuple[Any, ...]]] = {}
 
     def take(self, batch: DataFrame, number: int) -> None:
+        """Remember a micro-batch."""
         read = batch.select("id", "v", "_change_type", "_commit_version").collect()
         # A repeated micro-batch takes the place of its first attempt, as in an exact sink.
         self.batches[number] = sorted(map(tuple, read), key=str)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
+        """Return the changes of all micro-batches."""
         return sorted((row for batch in self.batches.values() for row in batch), key=str)
 
 
