@@ -2,8 +2,9 @@
 
 Owns the order of the run and its output. Events are derived and written as Parquet files, one per
 micro-batch. Spark reads each file, routes its rows to four shards and applies them. A second Spark
-job reads the board at the three consistency levels, and the compactor runs. At the end the whole
-board is compared with the state that pandas computes. It imports lancemem as a user would.
+job reads the board at the three consistency levels, and the compactor runs. A stream of the board's
+changes keeps a second table, the mirror. At the end the whole board is compared with the state that
+pandas computes, and the mirror with the same. It imports lancemem as a user would.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from demo import events as ev
 from demo.flights import load_flights
 from demo.freshness import FreshnessProbe
 from demo.measures import MicroBatch, summarize
+from demo.mirror import Mirror
 from demo.picture import draw
 from demo.reference import Difference, ExpectedCounts, compare, final_board
 from lancemem.spark import LancememTable, configure
@@ -51,6 +53,7 @@ class Run:
     spark: SparkSession
     board: LancememTable
     probe: FreshnessProbe
+    mirror: Mirror
     probes_per_micro_batch: int
     expected: ExpectedCounts = field(default_factory=ExpectedCounts)
     started: float = field(default_factory=time.perf_counter)
@@ -76,11 +79,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         board = _create_board(spark, work / "board.lance", events.num_rows, options.micro_batches)
         probes = -(-FRESHNESS_SAMPLES // options.micro_batches)
-        with FreshnessProbe(str(work / "marker.lance")) as probe:
-            run = Run(spark, board, probe, probes)
+        with (
+            FreshnessProbe(str(work / "marker.lance")) as probe,
+            Mirror(spark, board, work) as mirror,
+        ):
+            run = Run(spark, board, probe, mirror, probes)
             measured = [_micro_batch(run, number, path) for number, path in enumerate(files, 1)]
-        total_s = run.elapsed_s()
-        rows = _check_whole_board(board, final_board(flights))
+            total_s = run.elapsed_s()
+            expected = final_board(flights)
+            rows = _check_whole_board(board, expected)
+            _check_mirror(board, mirror, expected)
     except UnequalBoardError as error:
         say(f"\nNOT EQUAL to the state computed by pandas:\n{error}")
         return 1
@@ -104,6 +112,7 @@ def _micro_batch(run: Run, number: int, path: Path) -> MicroBatch:
     compacting = time.perf_counter()
     compacted = run.board.compact()
     compact_s = time.perf_counter() - compacting
+    mirror_lag_s = run.mirror.catch_up()
     probed_s = run.elapsed_s()
     measured = MicroBatch(
         events=written.num_upserts + written.num_deletes,
@@ -117,6 +126,7 @@ def _micro_batch(run: Run, number: int, path: Path) -> MicroBatch:
         generations_flushed=flushed,
         generations_compacted=compacted.num_generations,
         compact_s=compact_s,
+        mirror_lag_s=mirror_lag_s,
         probed_s=probed_s,
         freshness_ms=run.probe.measure(run.probes_per_micro_batch),
     )
@@ -156,6 +166,16 @@ def _check_whole_board(board: LancememTable, expected: pa.Table) -> int:
     rows: int = expected.num_rows
     say(f"equal: {rows:,} rows of {expected.num_columns} columns, cell for cell")
     return rows
+
+
+def _check_mirror(board: LancememTable, mirror: Mirror, expected: pa.Table) -> None:
+    """Compare every cell of the second table, after the rows in logs became changes too."""
+    board.compact(flush=True)
+    mirror.catch_up()
+    _raise_if_different(
+        "kept by the change stream", compare(mirror.table.toDF().toArrow(), expected)
+    )
+    say("the second table, kept by the change stream, is equal too, cell for cell")
 
 
 def _raise_if_different(how: str, difference: Difference) -> None:
@@ -215,7 +235,8 @@ def _show_progress(number: int, measured: MicroBatch, on_board: dict[str, int]) 
     say(
         f"{number:3}: {measured.events:7,} events at {measured.events_per_second:8,.0f}/s | "
         f"rows at {levels} ({statuses}) | generations +{measured.generations_flushed}, "
-        f"compacted {measured.generations_compacted} in {measured.compact_s:.2f} s"
+        f"compacted {measured.generations_compacted} in {measured.compact_s:.2f} s, "
+        f"mirror {measured.mirror_lag_s:.2f} s behind"
     )
 
 
@@ -235,6 +256,8 @@ def _report(summary: dict[str, Any], measured: list[MicroBatch], out: Path) -> N
         f"freshness              p50 {summary['freshness_p50_ms']:.1f} ms, "
         f"p99 {summary['freshness_p99_ms']:.1f} ms from acknowledged to seen by another process "
         f"({summary['freshness_samples']} samples, between micro-batches)\n"
+        f"mirror                 p50 {summary['mirror_lag_p50_s']:.2f} s from a compaction to its "
+        f"changes in the second table\n"
         f"picture                {out / 'flight_board.png'}\n"
         f"summary                {out / 'summary.json'}"
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class MicroBatch:
     """One micro-batch: rows written, rows at each level, generations compacted; times in seconds.
 
+    `mirror_lag_s` is the time from the compaction until the second table had its changes.
     `started_s` and `probed_s` count from the start of the first micro-batch.
     """
 
@@ -32,6 +33,7 @@ class MicroBatch:
     generations_flushed: int
     generations_compacted: int
     compact_s: float
+    mirror_lag_s: float
     probed_s: float
     freshness_ms: list[float]
 
@@ -67,6 +69,7 @@ def summarize(
         "freshness_samples": len(freshness),
         "freshness_p50_ms": float(np.percentile(freshness, 50)),
         "freshness_p99_ms": float(np.percentile(freshness, 99)),
+        "mirror_lag_p50_s": float(np.percentile([it.mirror_lag_s for it in micro_batches], 50)),
         "micro_batches": [
             {**asdict(batch), "events_per_second": batch.events_per_second}
             for batch in micro_batches

@@ -1,4 +1,4 @@
-"""One picture of a run: events a second and freshness over time.
+"""One picture of a run: events a second, freshness, and the lag of the second table over time.
 
 Owns the drawing. Does not own the measurements.
 """
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 WRITE_COLOUR = "#2a6f97"
 FRESHNESS_COLOUR = "#c8553d"
+MIRROR_COLOUR = "#588157"
 
 
 def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
     """Write the picture of a run to `path`."""
-    figure, (rate, freshness) = plt.subplots(2, 1, sharex=True, figsize=(9, 6))
+    figure, (rate, freshness, mirror) = plt.subplots(3, 1, sharex=True, figsize=(9, 8))
     rate.bar(
         [batch.started_s for batch in micro_batches],
         [batch.events_per_second for batch in micro_batches],
@@ -52,7 +53,16 @@ def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
     freshness.set_yscale("symlog", linthresh=1)
     freshness.set_ylim(bottom=0)
     freshness.yaxis.set_major_formatter("{x:g}")
-    freshness.set_xlabel("seconds since the first micro-batch")
+    mirror.plot(
+        [batch.probed_s for batch in micro_batches],
+        [batch.mirror_lag_s for batch in micro_batches],
+        "o-",
+        markersize=4,
+        color=MIRROR_COLOUR,
+    )
+    mirror.set_ylabel("mirror behind, s")
+    mirror.set_ylim(bottom=0)
+    mirror.set_xlabel("seconds since the first micro-batch")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -86,10 +86,12 @@ def test_a_feed_has_both_images_with_version_and_time(board: lancemem.Table) -> 
         ("update_preimage", 2, 20),
     ]
     (version,) = feed.versions
-    assert (version.version, version.operation) == (until, "Update")
+    # A compaction may rewrite fragments behind its commit, which changes no row.
+    assert since < version.version <= until
+    assert version.operation == "Update"
     assert version.timestamp > before
     rows = feed.to_table()
-    assert set(rows["_commit_version"].to_pylist()) == {until}
+    assert set(rows["_commit_version"].to_pylist()) == {version.version}
     assert set(rows["_commit_timestamp"].to_pylist()) == {version.timestamp}
     kinds = rows["_change_type"].to_pylist()
     images = [kind in {"delete", "update_preimage"} for kind in kinds]
@@ -180,12 +182,12 @@ def test_index_settings_and_rewrites_are_no_changes(board: lancemem.Table) -> No
     lance.dataset(board.uri).optimize.compact_files(materialize_deletions_threshold=0.0)
     assert board.changes(middle).versions == []
     assert board.changes(middle).to_table().num_rows == 0
-    until = put(board, {1: -2})
+    put(board, {1: -2})
     assert events(board.changes(middle)) == [
         ("update_postimage", 1, -2),
         ("update_preimage", 1, -1),
     ]
-    assert [version.version for version in board.changes(since).versions] == [middle, until]
+    assert [version.operation for version in board.changes(since).versions] == ["Update"] * 2
 
 
 def test_commits_of_pylance_are_changes(board: lancemem.Table) -> None:
@@ -607,13 +609,13 @@ def test_the_command_line_prints_changes(
 def test_the_command_line_follows_new_versions(board: lancemem.Table) -> None:
     since = put(board, {1: 10})
     command = [sys.executable, "-m", "lancemem", "changes", board.uri, "--since", str(since)]
-    follower = subprocess.Popen(  # noqa: S603 - this Python
+    with subprocess.Popen(  # noqa: S603 - this Python
         [*command, "--follow", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
-    )
-    assert follower.stdout is not None
-    put(board, {2: 20})
-    assert json.loads(follower.stdout.readline())["id"] == 2
-    put(board, {3: 30})
-    assert json.loads(follower.stdout.readline())["id"] == 3
-    follower.terminate()
-    assert follower.wait(30) == 0
+    ) as follower:
+        assert follower.stdout is not None
+        put(board, {2: 20})
+        assert json.loads(follower.stdout.readline())["id"] == 2
+        put(board, {3: 30})
+        assert json.loads(follower.stdout.readline())["id"] == 3
+        follower.terminate()
+        assert follower.wait(30) == 0

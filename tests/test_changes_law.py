@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 KEYS = 40
 # Few: the number of pairs of versions grows with the square.
-STEPS = 5
+STEPS = 8
 ROUNDS = 12
 Row = tuple[int, int | None]
 Bag = Counter[Row]
@@ -175,7 +175,7 @@ def counts(feed: lancemem.ChangeFeed) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "unkeyed"])
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(4))
 def test_a_state_and_the_changes_behind_it_give_each_later_state(number: int, keyed: bool) -> None:
     rng = random.Random(f"{seed()}/{number}/{keyed}")  # noqa: S311 - a program, no secret
     with tempfile.TemporaryDirectory() as folder:

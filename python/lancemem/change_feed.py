@@ -74,7 +74,7 @@ class TableChangeFeeds(_lancemem.Table):
 
         Example:
             feed = table.changes(since=41)
-            mirror.apply_changes(feed.to_table())
+            mirror.apply_changes(feed, txn=("mirror", feed.until))
             position = feed.until
         """
         refuse_level(level)

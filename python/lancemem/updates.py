@@ -1,7 +1,7 @@
 """Updates of a table by a condition or by a source, beside the upserts and deletes by key.
 
-Owns `delete(where=)`, `update` and the start of a merge. Does not own the write: rows are read and
-computed first, then written by key.
+Owns `delete(where=)`, `update`, `apply_changes` and the start of a merge. Does not own the write:
+rows are read and computed first, then written by key.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from lancemem.merge import MergeBuilder, refuse_key_columns, refuse_unknown_colu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from lancemem._lancemem import WriteResult, _Filter, _Keys, _Rows, _Txn
 
@@ -111,6 +113,57 @@ class TableUpdates(_lancemem.Table):
         columns = {name: set.get(name, quoted(name)) for name in names}
         rows = self.scan(columns, where).to_table()
         return self.upsert(rows, txn=txn, round_floats=round_floats, take_over=take_over)
+
+    def apply_changes(
+        self,
+        changes: _Rows,
+        *,
+        op_column: str = "_change_type",
+        sequence_by: str | None = None,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+    ) -> WriteResult:
+        """Apply changes: upserts and deletes, as the operation of each row requires.
+
+        Takes the rows of a change feed as they are: inserts and images after an update are upserts,
+        deletes are deletes, and images before an update are left out. So a second table is kept
+        equal to the first one. All changes are written by one `apply`, and checked before that.
+
+        Args:
+            changes: Rows with the columns of the table and those below, in any form that `upsert`
+                takes. They are read into memory. A delete needs only its key; its other columns may
+                be null. The columns that a feed adds are not written.
+            op_column: The column of operations: I, U and D, small and as words, Debezium's c and r,
+                the change types of Delta, the row kinds of Flink and Paimon. Any other value is an
+                error. Default: that of a feed.
+            sequence_by: The column by which the changes of a key take effect in order. Default: the
+                `_commit_version` of a feed, or else the order of the rows.
+            txn: As in `upsert`.
+            round_floats: As in `upsert`.
+
+        Returns:
+            The number of changes, shards and WAL entries written.
+
+        Raises:
+            InvalidInputError: The table has no primary key, a column is missing or is not in the
+                table, or an operation is unknown.
+            LancememError: As in `upsert`.
+
+        Example:
+            feed = table.changes(since=41)
+            mirror.apply_changes(feed, txn=("mirror", feed.until))
+        """
+        _key(self, "a change")
+        from lancemem import change_rows, rows  # noqa: PLC0415 - they load pyarrow
+
+        given: pa.Table = rows.to_table(changes)
+        version = change_rows.COMMIT_VERSION
+        is_feed = op_column == change_rows.CHANGE_TYPE and version in given.column_names
+        if sequence_by is None and is_feed:
+            sequence_by = version
+        self.refresh()
+        ordered, deletes = change_rows.in_order(self, given, op_column, sequence_by)
+        return self.apply(ordered, deletes, txn=txn, round_floats=round_floats)
 
     def merge(self, source: _Rows, on: str | Sequence[str] | None = None) -> MergeBuilder:
         """Start a merge of rows into the table, which `execute` runs.

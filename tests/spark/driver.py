@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own; `test_kills` runs it: STORY FOLDER ARGUMENTS.
+"""A Spark driver in a process of its own; tests run it: STORY FOLDER ARGUMENTS.
 
 Owns: which of its processes it kills, and where it dies itself. Does not own: the expected rows.
 """
@@ -172,9 +172,68 @@ def die_behind_a_batch(folder: Path) -> None:
     query.awaitTermination()
 
 
+def pipeline(spark: SparkSession, folder: Path) -> Iterator[tuple[LancememTable, Any]]:
+    """Run stream A for one file, move its rows into the base table, run stream B; repeat."""
+    first = LancememTable.forPath(spark, str(folder / "first.lance"))
+    second = LancememTable.forPath(spark, str(folder / "second.lance"))
+    ddl = "id long, v long, name string"
+    for number in range(len(list((folder / "events").iterdir()))):
+        # The files up to this one: a stream reads those that it has not read.
+        names = f"{folder}/events/[0-{number}].json"
+        events = spark.readStream.schema(ddl).json(names)
+        changes = spark.readStream.format("lancemem").option("readChangeFeed", "true")
+        changes = changes.option("consumer", "second").load(first.uri)
+        for table, rows in ((first, events), (second, changes)):
+            place = "first" if table is first else "second"
+            query = table.stream_upsert(
+                rows, checkpoint=str(folder / f"{place}-ck"), trigger={"availableNow": True}
+            )
+            yield table, query
+            query.awaitTermination()
+            if table is first:
+                first.compact(flush=True)
+
+
+def die_in_a_pipeline(folder: Path, master: str, place: str) -> None:
+    """Die behind the second write of one of the two tables, before Spark hears of it."""
+    spark = session(master, folder)
+    uri, writes = str(folder / f"{place}.lance"), []
+    write = LancememTable._write
+
+    def write_and_die(table: LancememTable, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - passed on
+        reports = write(table, *arguments, **named)
+        if table.uri == uri:
+            writes.append(reports)
+        if len(writes) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reports
+
+    LancememTable._write = write_and_die  # type: ignore[method-assign]
+    for _ in pipeline(spark, folder):
+        pass
+
+
+def kill_executors_of_a_pipeline(folder: Path, master: str) -> None:
+    """Kill all executors while each of the queries runs."""
+    spark = session(master, folder)
+    lancemem.spark.table.DRIVER_BYTES = 0
+    killed = 0
+    for _, query in pipeline(spark, folder):
+        time.sleep(LONGEST_WAIT_SECONDS)
+        if query.isActive:
+            for pid in executors(spark.sparkContext.applicationId):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+    print(f"killed={killed}")  # noqa: T201 - the test reads it
+    spark.stop()
+
+
 STORIES: dict[str, Callable[..., None]] = {
     "kill_in_mid_put": kill_in_mid_put,
     "die_behind_a_batch": die_behind_a_batch,
+    "die_in_a_pipeline": die_in_a_pipeline,
+    "kill_executors_of_a_pipeline": kill_executors_of_a_pipeline,
 }
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
 ) -> DataFrame:
     """Make a DataFrame of the table, read in at most `splits` tasks; None chooses their number."""
     if splits is None:
-        splits = 1 if live else _worthwhile(table, _num_cores(spark))
+        splits = 1 if live else _worthwhile(table, num_cores(spark))
     names = checked_columns(table, columns)
     if not names:
         first = _first(table)
@@ -193,7 +193,8 @@ def _worthwhile(table: lancemem.Table, cores: int) -> int:
     return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
 
 
-def _num_cores(spark: SparkSession) -> int:
+def num_cores(spark: SparkSession) -> int:
+    """Return how many tasks Spark runs at once, as far as the driver knows."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except AttributeError:

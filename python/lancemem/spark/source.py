@@ -3,14 +3,14 @@
 Owns its options, its errors, and the two phases of a write. Spark lets such a source neither route
 rows nor choose which task writes a shard. So tasks stage SSTables, which needs no claim, and the
 driver commits all of them as one bulk write. Does not own which row of a key is the newest: that is
-the engine's plan.
+the engine's plan. Does not own the read of changes: see `change_feed` and `change_stream`.
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Never, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,13 +19,14 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import bulk, catalogue, reader, transactions
+from lancemem.spark import bulk, catalogue, change_feed, change_stream, reader, transactions
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
@@ -34,7 +35,7 @@ from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_READ_OPTIONS = {"path", "columns", "where", "consistency", "splits"}
+_READ_OPTIONS = {"path", "columns", "where", "consistency", "splits", "readchangefeed"}
 _WRITE_OPTIONS = {
     "path",
     "op",
@@ -61,6 +62,12 @@ class LancememDataSource(DataSource):
     `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `mergeSchema`,
     `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table that does not exist
     `primaryKey` and `shards`.
+
+    With `readChangeFeed` a read has the changes of the table: `startingVersion` or
+    `startingTimestamp` (without one of them every row is an insert), `endingVersion` or
+    `endingTimestamp`, `changelogLevel`, `skipUnchanged`, `rowKinds`, `columns`, `where`, `splits`.
+    A stream of changes has `consumer`, `failOnDataLoss`, `maxVersionsPerTrigger`,
+    `maxRowsPerTrigger` and `maxBytesPerTrigger` instead of an end.
     """
 
     @classmethod
@@ -69,11 +76,16 @@ class LancememDataSource(DataSource):
         return "lancemem"
 
     def schema(self) -> StructType:
-        """Return the table's columns, or the columns named by the option `columns`."""
+        """Return the columns of the table or of its changes, or those of the option `columns`."""
         if self.options.get("provider"):
             # Only Spark's catalogue sets this option. It asks for the columns before it stores a
             # name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
+        if change_feed.is_asked_for(self.options):
+            # Spark asks a batch and a stream in the same way.
+            options = change_feed.BATCH_OPTIONS | change_feed.STREAM_OPTIONS
+            self._check_options("read of changes", options)
+            return change_feed.feed_schema(self._uri("read"), self.options)
         table = lancemem.open_table(self._uri("read"))
         names = reader.checked_columns(table, self._columns())
         return spark_schema(reader.spark_columns(table, names))
@@ -85,6 +97,9 @@ class LancememDataSource(DataSource):
         the same DataFrame, even for queries without that filter, and so loses rows. Use the option
         `where` to filter in the engine.
         """
+        if change_feed.is_asked_for(self.options):
+            self._check_options("read of changes", change_feed.BATCH_OPTIONS)
+            return change_feed.ChangeReader(self._uri("read"), self.options, schema)
         self._check_options("read", _READ_OPTIONS)
         table = lancemem.open_table(self._uri("read"))
         _check_types(table, schema)
@@ -107,12 +122,17 @@ class LancememDataSource(DataSource):
         )
         return _BatchWriter(write, transactions.once() if txn is None else txn)
 
-    def streamReader(self, schema: StructType) -> Never:  # noqa: N802, ARG002 - Spark's names
-        """Refuse: a table is no stream of changes."""
-        raise lancemem.InvalidInputError(
-            "format('lancemem') is written as a stream and not read as one: read the table with "
-            "spark.read or toDF, in each micro-batch of another stream where it has to be newest"
-        )
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Make the reader of a stream of changes; refuse a stream of rows."""
+        if not change_feed.is_asked_for(self.options):
+            raise lancemem.InvalidInputError(
+                "a stream of format('lancemem') has the changes of a table: add "
+                ".option('readChangeFeed', 'true'); its rows are read with spark.read or toDF, in "
+                "each micro-batch of another stream where they have to be newest"
+            )
+        self._check_options("stream of changes", change_feed.STREAM_OPTIONS)
+        uri = lancemem.open_table(self._uri("read")).uri
+        return change_stream.stream_reader(uri, self.options, schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,

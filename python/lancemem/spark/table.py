@@ -30,6 +30,7 @@ from lancemem.spark import (
 )
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
+from lancemem.spark.change_reads import ChangeReads, feed_columns
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
@@ -158,7 +159,7 @@ class _Running:
     streams: list[StreamingQuery] = field(default_factory=list)
 
 
-class LancememTable(DeltaNames):
+class LancememTable(DeltaNames, ChangeReads):
     """A lancemem table, bound to a Spark session.
 
     Example:
@@ -509,8 +510,8 @@ class LancememTable(DeltaNames):
         self,
         changes: DataFrame,
         *,
-        op_column: str,
-        sequence_by: str,
+        op_column: str | None = None,
+        sequence_by: str | None = None,
         keep_newest: bool = False,
         round_floats: bool = False,
         merge_schema: bool = False,
@@ -522,7 +523,8 @@ class LancememTable(DeltaNames):
 
         Operations are I, U and D, small and as words; Debezium's c and r; the change types of
         Delta; the row kinds of Flink and Paimon. The row before an update is left out. Any other
-        operation, and a null, is an error.
+        operation, and a null, is an error. The rows of a change feed of lancemem or of Delta are
+        taken as they are, without `op_column` and `sequence_by`.
 
         Changes that the driver writes are checked before any is written. Where tasks write, one
         task may refuse the changes of its shard when other shards are written. With `txn_app_id`
@@ -531,8 +533,9 @@ class LancememTable(DeltaNames):
         Args:
             changes: A DataFrame with the columns of the table and the two columns below. A delete
                 needs only its key; its other columns may be null.
-            op_column: The column of operations.
-            sequence_by: The column by which the changes of a key take effect in order.
+            op_column: The column of operations. Default: `_change_type` of a change feed.
+            sequence_by: The column by which the changes of a key take effect in order. Default:
+                `_commit_version` of a change feed.
             keep_newest: `sequence_by` is a column of the table too, and a change that is older than
                 the stored row of its key is left out: events may come in any order, in any call. A
                 null is older than any value. A deleted row has no sequence any more, so a late
@@ -552,8 +555,15 @@ class LancememTable(DeltaNames):
 
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
+            mirror.apply_changes(table.changes(since=41))
         """
-        read = [op_column, sequence_by]
+        op_column, sequence_by, read = feed_columns(changes.columns, op_column, sequence_by)
+        if op_column is None or sequence_by is None:
+            raise lancemem.InvalidInputError(
+                f"table {self.uri}: changes need op_column, the column of operations, and "
+                "sequence_by, the column that orders them; only the rows of a change feed have "
+                "columns for both by themselves"
+            )
         self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
             op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
@@ -595,7 +605,7 @@ class LancememTable(DeltaNames):
             checkpoint: The folder of the query's checkpoint.
             trigger: An interval such as "1 second", or the arguments of Spark's `trigger`.
             op_column: The column of operations: the rows are changes as in `apply_changes`.
-                Default: the rows are upserts.
+                Default: that of a change feed; other rows are upserts.
             sequence_by: As in `upsert`. Changes need it.
             keep_newest: As in `apply_changes`.
             round_floats: As in `upsert`.
@@ -619,7 +629,7 @@ class LancememTable(DeltaNames):
                 f"output_mode is 'update' or 'append', got {output_mode!r}: each micro-batch has "
                 "the rows that are new or changed"
             )
-        read = [op_column, sequence_by]
+        op_column, sequence_by, read = feed_columns(rows.columns, op_column, sequence_by)
         self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
         if op_column is None and not keep_newest:
             names = self.schema.names

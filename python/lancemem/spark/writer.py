@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
-from lancemem.spark import ops, transactions
+from lancemem import change_rows
+from lancemem.spark import transactions
 from lancemem.spark.arrow_types import cast_column, table_batch
 from lancemem.spark.claim import claimed
 from lancemem.spark.reader import key_batch, places_of
@@ -186,7 +187,7 @@ def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Cha
     elif plan.op_column is None:
         deletes = inserts = _repeated(batch, value=False)
     else:
-        batch, deletes, inserts = ops.changes(batch, plan.op_column)
+        batch, deletes, inserts = change_rows.changes(batch, plan.op_column)
     rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
     return _Change(rows, deletes, inserts)
 

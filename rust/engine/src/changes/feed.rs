@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, ErrorKind, Result};
 use tokio::sync::OnceCell;
 
 use super::derive::{Difference, Effect, Trust, difference, effect};
@@ -278,9 +278,9 @@ impl Feed {
 
     /// The effect and the name of the operation of a version; `None` where it records none.
     async fn operation_of(&self, version: u64) -> Result<Option<(Effect, String)>> {
-        let read = match self.until.read_version_transaction(version).await {
+        let read = match self.until.read_version_transaction(version).await.in_base(ACTION) {
             Ok(read) => read,
-            Err(error) => return Err(self.gone(version, Err(error).in_base(ACTION)).await),
+            Err(error) => return Err(self.gone(version, error).await),
         };
         let operation = read.transaction.map(|transaction| transaction.operation);
         Ok(operation.map(|operation| (effect(&operation), operation.name().to_owned())))
@@ -290,9 +290,9 @@ impl Feed {
         if version == self.until() {
             return Ok(self.until.clone());
         }
-        match self.until.checkout_version(version).await {
+        match self.until.checkout_version(version).await.in_base(ACTION) {
             Ok(dataset) => Ok(Arc::new(dataset)),
-            Err(error) => Err(self.gone(version, Err(error).in_base(ACTION)).await),
+            Err(error) => Err(self.gone(version, error).await),
         }
     }
 
@@ -301,14 +301,19 @@ impl Feed {
     }
 
     /// The error of a version that could not be read: that it was cleaned up, or `failed`.
-    async fn gone(&self, version: u64, failed: Result<()>) -> Error {
+    async fn gone(&self, version: u64, failed: Error) -> Error {
         match versions_of(&self.until).await {
             Ok(left) if !left.contains(&version) => {
                 expired(&self.shape.uri, version, left.first().copied().unwrap_or_default())
             }
-            Ok(_) => failed.err().unwrap_or_else(|| Error::internal(ACTION)),
+            Ok(_) => failed,
             Err(error) => error,
         }
+    }
+
+    /// The error of a read of `version`. A file that is missing may have been cleaned up.
+    async fn of_read(&self, version: u64, error: Error) -> Error {
+        if error.kind() == ErrorKind::Corruption { self.gone(version, error).await } else { error }
     }
 
     /// The paired rows of a step. They are paired once.
@@ -327,8 +332,14 @@ impl Feed {
                 own: step.own.as_ref(),
                 compared: step.compared(&self.shape),
             };
-            let paired = pairing.pair().await;
-            paired.map_err(|error| step.named(error, &self.shape.uri))
+            match pairing.pair().await {
+                Ok(paired) => Ok(paired),
+                Err(error) => {
+                    let version = step.slice.base.unwrap_or(step.slice.version);
+                    let error = self.of_read(version, error).await;
+                    Err(step.named(error, &self.shape.uri))
+                }
+            }
         };
         step.paired.get_or_try_init(|| pair).await
     }
@@ -365,7 +376,15 @@ impl Feed {
         let stored = stored.map_err(|error| step.named(error, &self.shape.uri))?;
         let rows = scan(&dataset, &side.rows, stored).await?;
         let feed = self.clone();
-        let images = rows.map(move |rows| feed.images_of(place, image, &rows?));
+        let images = rows.then(move |rows| {
+            let feed = feed.clone();
+            async move {
+                match rows {
+                    Ok(rows) => feed.images_of(place, image, &rows),
+                    Err(error) => Err(feed.of_read(version, error).await),
+                }
+            }
+        });
         Ok(images.boxed())
     }
 
