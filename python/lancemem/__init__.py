@@ -7,6 +7,8 @@ datasets: see `lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importi
 starts no thread and loads neither pandas nor pyarrow.
 """
 
+from typing import TYPE_CHECKING
+
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -138,3 +140,11 @@ __all__ = [
     "open_table",
     "unsharded",
 ]
+
+if not TYPE_CHECKING:  # A type checker reports unknown names itself.
+
+    def __getattr__(name: str) -> object:
+        """Name the way for a name of pylance or lancedb."""
+        from lancemem.other_names import way_of_module  # noqa: PLC0415 - an error alone needs it
+
+        raise AttributeError(way_of_module(name), name=name)
