@@ -96,7 +96,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         raise _lancemem.InvalidInputError(
             "create_table takes either rows or a schema; rows bring their columns along"
         )
-    schema, rows = _columns_and_rows(data if schema is None else schema)
+    schema, rows = _columns_and_rows(schema if data is None and schema is not None else data)
     chosen = sharding or _advised(uri, schema, primary_key, rows)
     options: dict[str, Any] = {
         "primary_key": primary_key,
@@ -209,7 +209,7 @@ enable.__doc__ = _lancemem.enable.__doc__
 
 
 def _columns_and_rows(
-    data: _Schema | _Rows,
+    data: _Schema | _Rows | None,
 ) -> tuple[Any, Iterable[pa.RecordBatch] | None]:
     from lancemem import rows  # noqa: PLC0415 - it loads pyarrow
 
