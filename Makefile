@@ -47,7 +47,7 @@ SHELL := /bin/bash
 .PHONY: help setup build wheel fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
-	bench-read bench-roaring bench-spark bench-build ci clean
+	bench-changes bench-read bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -302,6 +302,9 @@ bench-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## inside Spar
 
 bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.compact $(BENCH_ARGS)
+
+bench-changes: $(MODULE) ## change feeds beside deltalake's, where it is installed; BENCH_ARGS="--full"
+	$(BIN)/python -m benches.changes $(BENCH_ARGS)
 
 bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--rows 20/2000000"
 	$(BIN)/python -m benches.roaring $(BENCH_ARGS)

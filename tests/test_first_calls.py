@@ -448,7 +448,8 @@ def test_tables_are_of_one_class_however_they_are_made(board: lancemem.Table) ->
 
 
 def test_help_explains_every_call() -> None:
-    for kind in (lancemem.Table, lancemem.Scan, lancemem.Snapshot, lancemem.MergeBuilder):
+    kinds = (lancemem.Table, lancemem.Scan, lancemem.Snapshot, lancemem.ChangeFeed)
+    for kind in (*kinds, lancemem.MergeBuilder):
         names = [name for name in dir(kind) if not name.startswith("_")]
         silent = [name for name in names if not inspect.getdoc(getattr(kind, name))]
         assert set(silent) <= {"uri", "primary_key", "sharding", "schema"}

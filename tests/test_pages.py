@@ -52,6 +52,7 @@ rows = rows.drop_columns(["gate"])
 """
 BEFORE = {
     "README.md": "",
+    "docs/changes.md": FLIGHTS + WRITTEN,
     "docs/compaction.md": FLIGHTS + WRITTEN,
     "docs/reading.md": FLIGHTS + WRITTEN + OTHER_LIBRARIES,
     "docs/schema-changes.md": FLIGHTS + WITHOUT_COLUMN + WRITTEN,

@@ -282,3 +282,30 @@ def test_a_snapshot_that_is_gone_or_was_never_there_is_refused(table: lancemem.T
     for level in ("flushed", "live"):
         with pytest.raises(lancemem.InvalidInputError, match="leave out consistency="):
             table.snapshot(token=table.snapshot().token, consistency=level)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_parts_cut_sstables_by_rows_and_have_each_row_once(
+    make_table: MakeTable, parts: int
+) -> None:
+    table = make_table()
+    table.upsert(rows(range(30_000), "base"))
+    table.compact(flush=True)
+    with table.start_job(shard=0) as job:
+        job.put(rows(range(20_000, 50_000), "old"))
+        job.delete(pa.table({"id": pa.array(range(0, 50_000, 7), pa.int64())}))
+        job.flush()
+        job.put(rows(range(25_000, 45_000), "new"))
+        job.delete(pa.table({"id": pa.array(range(0, 50_000, 11), pa.int64())}))
+        job.flush()
+    table.upsert(rows(range(40_000, 40_100), "log"))
+    snapshot = table.snapshot()
+    assert snapshot.num_parts >= 7
+    for condition in (None, "name = 'new'", "id % 3 = 0 AND name <> 'base'"):
+        for columns in (None, ["id"], ["name"]):
+            scans = [snapshot.scan(columns, condition, part=(part, parts)) for part in range(parts)]
+            read = pa.concat_tables(scan.to_table() for scan in scans)
+            whole = snapshot.scan(columns, condition).to_table()
+            order = [(name, "ascending") for name in whole.column_names]
+            assert read.sort_by(order).equals(whole.sort_by(order))
+            assert sum(scan.count_rows() for scan in scans) == whole.num_rows

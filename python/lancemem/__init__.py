@@ -1,10 +1,10 @@
 """Fast upserts and consistent reads on Lance tables.
 
 Owns the public names of the package. The extension module implements them, and its stub
-`_lancemem.pyi` is the reference of what is taken over unchanged; `table`, `scan`, `snapshot` and
-`catalog` add what a Python program expects of a table. Does not own Spark, PyTorch or pyarrow's
-datasets: see `lancemem.spark`, `lancemem.torch` and `Table.to_dataset`. Importing this package
-starts no thread and loads neither pandas nor pyarrow.
+`_lancemem.pyi` is the reference of what is taken over unchanged; `table`, `scan`, `snapshot`,
+`change_feed`, `change_consumer` and `catalog` add what a Python program expects of a table. Does
+not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.torch` and
+`Table.to_dataset`. Importing this package starts no thread and loads neither pandas nor pyarrow.
 """
 
 from typing import TYPE_CHECKING
@@ -16,10 +16,15 @@ from lancemem._lancemem import (
     ArrowStream,
     BatchIterator,
     BulkWriter,
+    ChangeCounts,
+    ChangesExpiredError,
+    ChangesUnavailableError,
+    ChangeVersion,
     CollectionResult,
     CommitResult,
     CompactedSsTable,
     CompactionResult,
+    ConsumerInfo,
     CorruptionError,
     DeletionVectorResult,
     Endpoint,
@@ -65,6 +70,8 @@ from lancemem._lancemem import (
     unsharded,
 )
 from lancemem.catalog import create_table, drop_table, enable, exists, open_table
+from lancemem.change_consumer import ChangesConsumer
+from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.scan import Scan
 from lancemem.sharding import ShardingAdvice, advise_sharding
@@ -79,10 +86,18 @@ __all__ = [
     "ArrowStream",
     "BatchIterator",
     "BulkWriter",
+    "ChangeCounts",
+    "ChangeFeed",
+    "ChangeFeedPart",
+    "ChangeVersion",
+    "ChangesConsumer",
+    "ChangesExpiredError",
+    "ChangesUnavailableError",
     "CollectionResult",
     "CommitResult",
     "CompactedSsTable",
     "CompactionResult",
+    "ConsumerInfo",
     "CorruptionError",
     "DeletionVectorResult",
     "Endpoint",

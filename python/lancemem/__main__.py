@@ -1,7 +1,7 @@
-"""The command line: `python -m lancemem COMMAND URI`, for logs, maintenance and indexes.
+"""The command line: `python -m lancemem COMMAND URI`: logs, maintenance, indexes, changes.
 
 Owns arguments, plain text and the loop of `maintain`. Does not own what the commands do: see
-`Table`. Exit code 0: nothing is damaged, the work is done, or maintenance was stopped. Exit code 1:
+`Table`. Exit code 0: nothing is damaged, the work is done, or a loop was stopped. Exit code 1:
 damage was found. Exit code 2: the call failed, or maintenance met an error that needs a person.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 import lancemem
+from lancemem import change_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,8 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     table = lancemem.open_table(options.uri)
-    if options.command == "maintain":
-        return _maintain(table, options)
+    loops = {"maintain": _maintain, "changes": _changes}
+    if options.command in loops:
+        return loops[options.command](table, options)
     if options.command in INDEXING:
         return _index(table, options.command)
     if options.command == "deletion-vectors":
@@ -178,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     maintain.add_argument(
         "--update-indexes", action="store_true", help="add new rows to the table's own indexes"
     )
+    change_lines.add_parser(commands, _interval)
     return parser
 
 
@@ -360,6 +363,19 @@ def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
         return 0
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _changes(table: lancemem.Table, options: argparse.Namespace) -> int:
+    """Print changes, with `--follow` until a signal."""
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        _say(change_lines.lines(table, options))
+    except (_Stopped, KeyboardInterrupt):
+        if not options.follow:
+            raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
 
 
 def _stop(_number: int, _frame: object) -> Never:

@@ -1,8 +1,9 @@
 """The extension module, and the reference of what the package takes over from it unchanged.
 
-`Table`, `Scan` and `Snapshot` of the package are subclasses of the classes here. `lancemem.reads`,
-`lancemem.changes`, `lancemem.scan` and `lancemem.snapshot` document what they add,
-`lancemem.catalog` the functions that create and open tables.
+`Table`, `Scan`, `Snapshot` and `ChangeFeed` of the package are subclasses of the classes here.
+`lancemem.reads`, `lancemem.updates`, `lancemem.change_feed`, `lancemem.scan` and
+`lancemem.snapshot` document what they add, `lancemem.catalog` the functions that create and open
+tables.
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
@@ -34,10 +35,16 @@ __all__ = [
     "ArrowStream",
     "BatchIterator",
     "BulkWriter",
+    "ChangeCounts",
+    "ChangeFeed",
+    "ChangeVersion",
+    "ChangesExpiredError",
+    "ChangesUnavailableError",
     "CollectionResult",
     "CommitResult",
     "CompactedSsTable",
     "CompactionResult",
+    "ConsumerInfo",
     "CorruptionError",
     "DeletionVectorResult",
     "Endpoint",
@@ -82,12 +89,18 @@ __all__ = [
     "WriterStats",
     "__version__",
     "bucket",
+    "change_feed",
+    "change_feed_of_slices",
+    "changes_consumer",
+    "changes_consumers",
     "connect_job",
     "create_table",
+    "drop_changes_consumer",
     "drop_table",
     "enable",
     "evaluate",
     "exists",
+    "move_changes_consumer",
     "open_table",
     "unsharded",
 ]
@@ -127,6 +140,11 @@ _Direction: TypeAlias = Literal["asc", "desc", "ascending", "descending"]
 _OrderBy: TypeAlias = str | Sequence[str | tuple[str, _Direction] | _ColumnOrdering]
 # A transaction id: an application, such as a streaming query's id, and a version of its writes.
 _Txn: TypeAlias = tuple[str, int]
+# A version, or the newest version that was committed by a time.
+_State: TypeAlias = int | datetime
+_RowKinds: TypeAlias = Literal["delta", "flink"]
+# Version before, version, whether rows may have moved, fragments of images before and after.
+_Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 # How `get` treats a key without a row.
 _Missing: TypeAlias = Literal["drop", "null", "raise"]
@@ -142,6 +160,26 @@ class TableNotFoundError(InvalidInputError, FileNotFoundError):
 
 class TableExistsError(InvalidInputError, FileExistsError):
     """A table exists at this address. Open it, or choose another address."""
+
+class ChangesUnavailableError(LancememError):
+    """The changes of a version cannot be derived. Read the table as a whole and go on behind it.
+
+    Attributes:
+        version: The version of the base table.
+        operation: Lance's name of the operation that committed it.
+    """
+
+    version: int
+    operation: str
+
+class ChangesExpiredError(LancememError):
+    """The version behind which changes were asked for was cleaned up. Start from one that is left.
+
+    Attributes:
+        oldest: The oldest version that is left.
+    """
+
+    oldest: int
 
 class WriterFencedError(LancememError):
     """Another job took the shard. Stop, or start a job to take it back."""
@@ -304,6 +342,118 @@ def drop_table(uri: str | PathLike[str], *, storage_options: dict[str, str] | No
     Raises:
         TableNotFoundError: There is no table at `uri`, and nothing is removed.
         RetryableError: A file could not be removed.
+    """
+
+def change_feed(
+    table: Table,
+    since: _State | None = None,
+    until: _State | None = None,
+    columns: Sequence[str] | None = None,
+    filter: _Filter | None = None,  # noqa: A002
+    *,
+    skip_unchanged: bool = False,
+    row_kinds: _RowKinds = "delta",
+) -> ChangeFeed:
+    """Describe the changes of a table. `Table.changes` of the package calls this.
+
+    Args:
+        table: The table.
+        since: As in `Table.changes`; a datetime needs a zone.
+        until: As in `Table.changes`; a datetime needs a zone.
+        columns: As in `Table.changes`.
+        filter: As in `Table.changes`.
+        skip_unchanged: As in `Table.changes`.
+        row_kinds: As in `Table.changes`.
+
+    Returns:
+        The feed.
+
+    Raises:
+        LancememError: As in `Table.changes`.
+    """
+
+def change_feed_of_slices(
+    table: Table,
+    until: int,
+    slices: list[_Slice],
+    columns: Sequence[str] | None = None,
+    filter: _Filter | None = None,  # noqa: A002
+    *,
+    skip_unchanged: bool = False,
+    row_kinds: _RowKinds = "delta",
+) -> ChangeFeed:
+    """Describe a part of a feed. `ChangeFeedPart` of the package calls this.
+
+    Args:
+        table: The table of the feed.
+        until: The version that the feed reaches.
+        slices: The slices of the part.
+        columns: As in the feed.
+        filter: As in the feed.
+        skip_unchanged: As in the feed.
+        row_kinds: As in the feed.
+
+    Returns:
+        The changes of the part.
+
+    Raises:
+        InvalidInputError: The slices are of another table.
+        LancememError: As in `Table.changes`.
+    """
+
+def changes_consumers(table: Table) -> list[ConsumerInfo]:
+    """List the consumers of a table's changes, by name.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The consumers.
+
+    Raises:
+        RetryableError: The storage failed.
+    """
+
+def changes_consumer(table: Table, name: str) -> ConsumerInfo | None:
+    """Look up a consumer of a table's changes.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+
+    Returns:
+        The consumer. None where there is none of that name.
+
+    Raises:
+        InvalidInputError: No consumer can have that name.
+        RetryableError: The storage failed.
+    """
+
+def move_changes_consumer(table: Table, name: str, version: int) -> None:
+    """Move a consumer to a version, or create it there.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+        version: The version behind which it goes on. Clean-ups leave this version.
+
+    Raises:
+        ChangesExpiredError: The version was cleaned up.
+        InvalidInputError: No consumer can have that name, there never was such a version, or the
+            consumer is at a later version.
+        RetryableError: The storage failed.
+    """
+
+def drop_changes_consumer(table: Table, name: str) -> None:
+    """Drop a consumer. Clean-ups may remove the version that it kept.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+
+    Raises:
+        InvalidInputError: There is no consumer of that name.
+        RetryableError: The storage failed.
     """
 
 def evaluate(rows: _Rows, expressions: Mapping[str, str]) -> pa.Table:
@@ -1783,7 +1933,18 @@ class Snapshot:
 
     @property
     def num_base_fragments(self) -> int:
-        """The number of fragments of the base table, by which a read can be divided."""
+        """The number of fragments of the base table."""
+
+    @property
+    def num_parts(self) -> int:
+        """Most parts of a divided read that have rows.
+
+        A fragment of the base table is in one part. An SSTable can be cut every 8,192 rows.
+        """
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the data files of the base table and of the SSTables. Logs do not count."""
 
     @property
     def shards(self) -> list[SnapshotShard]:
@@ -2131,6 +2292,139 @@ class Scan:
 
     def __iter__(self) -> BatchIterator: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@disjoint_base
+class ChangeFeed:
+    """The changes between two versions of the base table, not yet read.
+
+    Version by version, a feed has the images of changed rows before, then the images after.
+    """
+
+    # Another handle of the same, for a subclass.
+    def __new__(cls, handle: ChangeFeed) -> Self: ...
+    @property
+    def since(self) -> int | None:
+        """The version behind which the feed starts. None: the table of `until` as inserts."""
+
+    @property
+    def until(self) -> int:
+        """The version that the feed reaches. Changes behind it are those of the next feed."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, then `_change_type`, `_commit_version`, `_commit_timestamp`."""
+
+    @property
+    def versions(self) -> list[ChangeVersion]:
+        """The versions that change rows, the oldest first."""
+
+    @property
+    def counts(self) -> ChangeCounts:
+        """How many rows the feed has. Reads the keys of the changed rows, once."""
+
+    def to_reader(self) -> ArrowStream:
+        """Return the rows as a stream, for `pyarrow.RecordBatchReader.from_stream` and others."""
+
+    def to_batches(self) -> BatchIterator:
+        """Return the rows in batches, each fetched when it is asked for. `iter` does the same."""
+
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+
+    def to_pandas(self, **options: object) -> pd.DataFrame:
+        """Return all rows as a pandas frame.
+
+        Args:
+            **options: Options of `pyarrow.Table.to_pandas`.
+
+        Returns:
+            The frame.
+        """
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as a polars frame."""
+
+    def slices(self, num_parts: int) -> list[list[_Slice]]:
+        """Divide the feed into parts, each of which is a list of slices.
+
+        `ChangeFeed.parts` of the package makes objects of them that another process can read.
+
+        Args:
+            num_parts: The largest number of parts.
+
+        Returns:
+            The slices of each part, none of which is empty.
+
+        Raises:
+            InvalidInputError: `num_parts` is below 1.
+        """
+
+    def __iter__(self) -> BatchIterator: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class ChangeVersion:
+    """A version of the base table that changes rows.
+
+    Attributes:
+        version: Its number.
+        timestamp: When it was committed.
+        operation: Lance's name of the commit. None where several versions are one step, because
+            those in between were cleaned up, or where it is not recorded.
+    """
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def timestamp(self) -> datetime: ...
+    @property
+    def operation(self) -> str | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class ChangeCounts:
+    """How many rows a change feed has.
+
+    Attributes:
+        num_inserted: Inserted rows.
+        num_updated: Updated rows: the images after an update.
+        num_deleted: Deleted rows.
+        num_rows: Rows of the feed. An update is two rows: its images before and after.
+    """
+
+    @property
+    def num_inserted(self) -> int: ...
+    @property
+    def num_updated(self) -> int: ...
+    @property
+    def num_deleted(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class ConsumerInfo:
+    """A consumer of a table's changes.
+
+    Attributes:
+        name: Its name.
+        position: The version behind which it goes on. Clean-ups leave this version.
+        timestamp: When it moved there. None where that is not recorded.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def timestamp(self) -> datetime | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class BatchIterator:

@@ -1,7 +1,8 @@
 """`Table`: a table in Python.
 
-Owns the class, its pickle and its description. Does not own its reads (`reads`), its changes
-(`changes`), or the functions that make and open tables (`catalog`).
+Owns the class, its pickle and its description. Does not own its reads (`reads`), its updates
+(`updates`), its change feeds (`change_feed`), or the functions that make and open tables
+(`catalog`).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from lancemem import _lancemem, preview
-from lancemem.changes import TableChanges
+from lancemem.change_feed import TableChangeFeeds
 from lancemem.other_names import way_of_table
 from lancemem.reads import TableReads
+from lancemem.updates import TableUpdates
 from lancemem.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ __all__ = ["Table"]
 _NAMED = 12
 
 
-class Table(TableReads, TableChanges):
+class Table(TableReads, TableUpdates, TableChangeFeeds):
     """A Lance table with shards that take upserts. Made by `create_table`, `open_table`, `enable`.
 
     A table has `__arrow_c_stream__`, so what reads Arrow reads it. Iterating over it reads batches,

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark import TaskContext
 
 import lancemem
-from lancemem.spark import LancememTable
+from lancemem.spark import LancememTable, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -307,6 +307,26 @@ def test_a_write_whose_task_fails_leaves_nothing_behind(
         save(broken, table_uri)
     assert stored(table_uri) == {n: n / 2 for n in range(10)}
     assert set(Path(table_uri).rglob(STAGED)) == linked, "what the other tasks staged is removed"
+
+
+def test_a_large_table_is_divided_by_rows_of_its_sstables(
+    spark: SparkSession, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
+    table.upsert(spark.range(40_000))
+    table.upsert(spark.range(30_000, 50_000))
+    table.delete(spark.range(0, 100))
+    table.flush()
+    assert table.toDF().rdd.getNumPartitions() == 1, "one task reads a small table"
+    monkeypatch.setattr(reader, "BYTES_WORTH_A_TASK", 1_000)
+    tasks = min(spark.sparkContext.defaultParallelism, 8)
+    frame = table.toDF()
+    assert frame.rdd.getNumPartitions() == tasks
+    assert sorted(row.id for row in frame.collect()) == list(range(100, 50_000))
+    even = table.toDF(where="id % 2 = 0", splits=5)
+    assert even.rdd.getNumPartitions() == 5
+    assert even.count() == 24_950
+    assert table.toDF(splits=1).rdd.getNumPartitions() == 1
 
 
 def test_a_table_is_not_taken_for_small_in_a_join(spark: SparkSession, table_uri: str) -> None:

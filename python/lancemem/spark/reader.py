@@ -38,6 +38,10 @@ Consistency = Literal["flushed", "durable", "live"]
 # Maximum number of keys that are looked up in one call.
 KEYS_A_CALL = 8_192
 
+# Stored bytes that are worth a task of their own, and most bytes of a task, as for Spark's files.
+BYTES_WORTH_A_TASK = 32 << 20
+MOST_BYTES_OF_A_TASK = 128 << 20
+
 
 def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     spark: SparkSession,
@@ -45,10 +49,12 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     columns: Sequence[str] | None,
     where: str | None,
     consistency: Consistency,
-    splits: int,
+    splits: int | None,
     live: Sequence[LiveJob] = (),
 ) -> DataFrame:
-    """Make a DataFrame of the table, read in at most `splits` tasks."""
+    """Make a DataFrame of the table, read in at most `splits` tasks; None chooses their number."""
+    if splits is None:
+        splits = 1 if live else _worthwhile(table, _num_cores(spark))
     names = checked_columns(table, columns)
     if not names:
         first = _first(table)
@@ -87,7 +93,7 @@ class LiveJob:
 def live_jobs(
     endpoints: Mapping[int, lancemem.Endpoint] | Iterable[lancemem.Endpoint] | None,
     consistency: Consistency,
-    splits: int,
+    splits: int | None,
     tls_root_certificates: str | PathLike[str] | None,
 ) -> list[LiveJob]:
     """Return the jobs of a "live" read; refuse them for any other read."""
@@ -95,7 +101,7 @@ def live_jobs(
         return []
     if consistency != "live":
         raise lancemem.InvalidInputError(f"jobs go with consistency='live', got {consistency!r}")
-    if splits != 1:
+    if splits not in {1, None}:
         raise lancemem.InvalidInputError(
             f"jobs go with splits=1, got {splits}: other tasks cannot share a snapshot that has "
             "rows of a job's memory"
@@ -147,21 +153,52 @@ class Split:
     live: tuple[LiveJob, ...] = ()
 
 
-def splits(uri: str, consistency: Consistency, most: int) -> list[Split]:
-    """Divide a read into one part for each fragment of the base table, at most `most`.
+def splits(uri: str, consistency: Consistency, most: int | None) -> list[Split]:
+    """Divide a read into at most `most` parts, by fragments of the base table and rows of SSTables.
 
     Parts share a snapshot, and Spark keeps it with the DataFrame or view: all its queries then read
     the same snapshot. A read in one part takes its snapshot when it runs.
+
+    Args:
+        uri: The table.
+        consistency: As in `LancememTable.toDF`.
+        most: The maximum number of parts. None: by stored bytes and the processors of this machine.
     """
+    table = lancemem.open_table(uri)
+    if most is None:
+        most = _worthwhile(table, os.cpu_count() or 1)
     if most == 1:
         return [Split(uri, None, (0, 1))]
+    snapshot = _shared_snapshot(table, consistency)
+    # A part without rows would be a task for nothing.
+    parts = max(1, min(most, snapshot.num_parts))
+    return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
+
+
+def _shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem.Snapshot:
+    """Take a snapshot that other processes can open by its token."""
     # Tasks hold no job's MemTables, and a snapshot with rows of this process's jobs has no token.
     level: Consistency = "durable" if consistency == "live" else consistency
-    snapshot = lancemem.open_table(uri).snapshot(consistency=level)
+    snapshot = table.snapshot(consistency=level)
     if snapshot.token is None:
-        raise lancemem.InternalError(f"table {uri}: a snapshot without jobs has no token")
-    parts = max(1, min(most, snapshot.num_base_fragments))
-    return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
+        raise lancemem.InternalError(f"table {table.uri}: a snapshot without jobs has no token")
+    return snapshot
+
+
+def _worthwhile(table: lancemem.Table, cores: int) -> int:
+    """Choose the number of tasks, by the rule of Spark's own files."""
+    # No log is read for an estimate.
+    stored = table.snapshot(consistency="flushed").stored_bytes
+    for_speed = min(-(-stored // BYTES_WORTH_A_TASK), cores)
+    return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
+
+
+def _num_cores(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:
+        # A session of Spark Connect has no context.
+        return os.cpu_count() or 1
 
 
 def scan_batches(

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as st
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
 
 # From this size on an estimate means "unknown": Spark's default for an unknown size is huge.
 UNKNOWN_BYTES = 1 << 40
+
+# A list of more bytes is not counted to its end.
+MOST_COUNTED_BYTES = 64 << 20
 
 # Plan nodes that may yield more rows than they read, wider rows, or rows of unknown size.
 _MAKES_ROWS = re.compile(
@@ -56,13 +62,40 @@ def estimated_bytes(rows: DataFrame) -> int:
     """Return Spark's estimate of a DataFrame's size.
 
     Spark cannot estimate the output of functions and generators. It assumes the size of their
-    input, or a few bytes for each value. `UNKNOWN_BYTES` is returned for such plans.
+    input, or a few bytes for each value. `UNKNOWN_BYTES` is returned for such plans. Rows that
+    `createDataFrame` took from a list have no estimate of Spark's: their bytes are counted.
     """
     plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
     shown = _without_cached(str(plan.toString()))
     if _MAKES_ROWS.search(shown) or _WIDENS.search(shown):
         return UNKNOWN_BYTES
-    return int(str(plan.stats().sizeInBytes()))
+    estimate = int(str(plan.stats().sizeInBytes()))
+    if estimate >= UNKNOWN_BYTES and not _REPEATS_ROWS.search(shown):
+        return sum(_bytes_of_leaf(leaf) for leaf in _items(plan.collectLeaves()))
+    return estimate
+
+
+def _bytes_of_leaf(leaf: JavaObject) -> int:
+    """Return the size of a plan's source: Spark's, or of a list in the driver's memory."""
+    if str(leaf.nodeName()) != "LogicalRDD":
+        return int(str(leaf.stats().sizeInBytes()))
+    rdd = leaf.rdd()
+    while (parents := rdd.dependencies()).size() == 1:
+        rdd = parents.apply(0).rdd()
+    if parents.size() or str(rdd.getClass().getSimpleName()) != "ParallelCollectionRDD":
+        return UNKNOWN_BYTES
+    total = 0
+    for partition in rdd.partitions():
+        for pickled in _items(partition.values()):
+            total += len(pickled) if isinstance(pickled, bytes) else UNKNOWN_BYTES
+            # Each item is a call of the JVM.
+            if total > MOST_COUNTED_BYTES:
+                return UNKNOWN_BYTES
+    return total
+
+
+def _items(of: JavaObject) -> Iterator[JavaObject]:
+    return (of.apply(place) for place in range(of.size()))
 
 
 def _without_cached(plan: str) -> str:

@@ -56,10 +56,11 @@ class LancememDataSource(DataSource):
     """Spark's format "lancemem".
 
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
-    `splits` (the maximum number of tasks; with more than 1 all queries of one DataFrame or view
-    read the snapshot of the first query). Options of a write: `op` ("upsert", "delete" or
-    "append"), `opColumn`, `roundFloats`, `mergeSchema`, `ignoreExtraColumns`, `txnAppId` and
-    `txnVersion`, and for a table that does not exist `primaryKey` and `shards`.
+    `splits` (the maximum number of tasks, by default chosen by stored bytes; with more than 1 all
+    queries of one DataFrame or view read the snapshot of the first query). Options of a write:
+    `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `mergeSchema`,
+    `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table that does not exist
+    `primaryKey` and `shards`.
     """
 
     @classmethod
@@ -191,7 +192,7 @@ class LancememDataSource(DataSource):
                     ".option('primaryKey', 'id').option('shards', '4'); or use LancememTable.create"
                 ) from None
         names = _names(key)
-        shards = self._number("shards")
+        shards = self._number("shards") or 1
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
         # The column of operations is no column of the table.
         columns = StructType([field for field in schema if field.name != op_column])
@@ -208,7 +209,7 @@ class LancememDataSource(DataSource):
             )
         wanted = self.options.get("shards")
         shards = table.sharding.num_shards if table.sharding else 1
-        if wanted is not None and self._number("shards") != shards:
+        if wanted is not None and (self._number("shards") or 1) != shards:
             raise lancemem.InvalidInputError(
                 f"table {table.uri} has {shards} shards, not {wanted}: their number is fixed"
             )
@@ -228,8 +229,10 @@ class LancememDataSource(DataSource):
             "with merge, upsert and delete"
         )
 
-    def _number(self, option: str) -> int:
-        text = self.options.get(option, "1")
+    def _number(self, option: str) -> int | None:
+        text = self.options.get(option)
+        if text is None:
+            return None
         if not text.isdecimal() or int(text) < 1:
             raise lancemem.InvalidInputError(
                 f"option {option} is a whole number of at least 1, got {text!r}"
@@ -264,7 +267,7 @@ class _Read:
     schema: pa.Schema
     where: str | None
     consistency: reader.Consistency
-    most_splits: int
+    most_splits: int | None
     driver_version: str = lancemem.__version__
 
 

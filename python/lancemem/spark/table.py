@@ -685,15 +685,15 @@ class LancememTable(DeltaNames):
         where: str | None = None,
         consistency: reader.Consistency = "durable",
         *,
-        splits: int = 1,
+        splits: int | None = None,
         jobs: Mapping[int, lancemem.Endpoint] | Iterable[lancemem.Endpoint] | None = None,
         tls_root_certificates: str | PathLike[str] | None = None,
     ) -> DataFrame:
         """Read the table as a DataFrame.
 
-        With `splits` of 1, one task reads the table, and each query of the DataFrame reads it as it
-        is then. With more, tasks divide the fragments of the base table, and all queries read the
-        snapshot of the first one.
+        One task reads a small table, and each query of the DataFrame reads it as it is then. Tasks
+        divide a large table, by fragments of the base table and by rows of SSTables, and all
+        queries read the snapshot of the first one. `splits=1` is one task for a large table too.
 
         Args:
             columns: The columns of the DataFrame. Default: all of them.
@@ -701,10 +701,11 @@ class LancememTable(DeltaNames):
             consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" also reads the
                 MemTables of `jobs`; without `jobs` it reads what "durable" reads, as Spark's tasks
                 hold no job's MemTables.
-            splits: The maximum number of tasks. Default: 1.
+            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, as
+                many as Spark has processors, or one for each 128 MiB where these are more.
             jobs: Endpoints of running jobs, such as `ShardJobs.endpoints`, for a "live" read. The
                 task connects to their addresses. The read fails where one of the jobs has ended.
-                Does not go with `splits`.
+                Does not go with `splits` above 1.
             tls_root_certificates: As in `lancemem.connect_job`; a path on every node.
 
         Returns:
@@ -719,7 +720,7 @@ class LancememTable(DeltaNames):
             table.toDF(columns=["id", "delay"], where="delay > 15").count()
             table.toDF(consistency="live", jobs=running.serve()).count()
         """
-        if splits < 1:
+        if splits is not None and splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
         table = self.refresh().handle
         live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)

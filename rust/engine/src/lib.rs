@@ -1,18 +1,19 @@
 //! Fast upserts and consistent reads on Lance tables.
 //!
 //! Owns: SSTables as Lance datasets, the snapshot that a query reads, which rows are shown and
-//! which are dead, the DataFusion plan, compaction into the base table, garbage collection, and the
+//! which are dead, the DataFusion plan, the changes between versions, compaction into the base table, garbage collection, and the
 //! table that ties them together.
 //! Does not own: the write path of a shard (`lancemem-core`), the rows of a running job for other
 //! processes (`lancemem-flight`), or Python.
 //!
 //! Reading order: [`table`] for the entry points, then `schema`, `sstable`, `record_index`,
-//! `snapshot`, `visibility`, `plan`, `deletion_vectors`, `lookup`, `compaction`, `garbage`; `provider`
+//! `snapshot`, `visibility`, `plan`, `deletion_vectors`, `lookup`, `changes`, `compaction`, `garbage`; `provider`
 //! for SQL over a table. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+pub mod changes;
 pub mod compaction;
 mod damage;
 pub mod deletion_vectors;
@@ -31,6 +32,10 @@ pub mod sstable;
 pub mod table;
 pub mod visibility;
 
+pub use changes::{
+    ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Moment,
+    RowKinds,
+};
 pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,
     Treatment,
@@ -54,8 +59,8 @@ pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
-    BulkWriter, Catalog, CommitResult, DeletionVectorResult, FlushResult, FlushedLog, Job, LiveJob,
-    Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions, Shard,
-    ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableStats,
+    BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult, FlushedLog,
+    Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions,
+    Shard, ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableStats,
     TableVersion, TableWriteOptions, TableWriter, WriteResult, WriterStats,
 };

@@ -92,6 +92,18 @@ create_exception_of_two!(
 );
 create_exception!(
     lancemem,
+    ChangesUnavailableError,
+    LancememError,
+    "The changes of a version cannot be derived. Read the table as a whole and go on behind it."
+);
+create_exception!(
+    lancemem,
+    ChangesExpiredError,
+    LancememError,
+    "The version behind which changes were asked for was cleaned up. Start from one that is left."
+);
+create_exception!(
+    lancemem,
     WriterFencedError,
     LancememError,
     "Another job took the shard. Stop, or start a job to take it back."
@@ -141,6 +153,10 @@ pub fn to_py(error: &Error) -> PyErr {
     match error {
         Error::NoTable { .. } => return TableNotFoundError::new_err(text),
         Error::TableExists { .. } => return TableExistsError::new_err(text),
+        Error::ChangesUnavailable { version, operation, .. } => {
+            return unavailable(text, *version, operation);
+        }
+        Error::ChangesExpired { oldest, .. } => return expired(text, *oldest),
         _ => {}
     }
     match error.kind() {
@@ -154,6 +170,27 @@ pub fn to_py(error: &Error) -> PyErr {
         ErrorKind::Internal => InternalError::new_err(text),
         _ => LancememError::new_err(text),
     }
+}
+
+/// The error of changes that cannot be derived, with its attributes.
+fn unavailable(text: String, version: u64, operation: &str) -> PyErr {
+    let error = ChangesUnavailableError::new_err(text);
+    Python::attach(|py| {
+        let value = error.value(py);
+        // The exception is raised even if an attribute cannot be set.
+        let _ = value.setattr("version", version);
+        let _ = value.setattr("operation", operation);
+    });
+    error
+}
+
+/// The error of an expired start, with its attribute.
+fn expired(text: String, oldest: u64) -> PyErr {
+    let error = ChangesExpiredError::new_err(text);
+    Python::attach(|py| {
+        let _ = error.value(py).setattr("oldest", oldest);
+    });
+    error
 }
 
 /// `error` with a note that names its table. Python shows the note under the text. A program may
@@ -199,6 +236,14 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("InvalidInputError", py.get_type::<InvalidInputError>())?;
     module.add("TableNotFoundError", py.get_type::<TableNotFoundError>())?;
     module.add("TableExistsError", py.get_type::<TableExistsError>())?;
+    let unavailable = py.get_type::<ChangesUnavailableError>();
+    // Each error has its own values; these are for a program that asks the class.
+    unavailable.setattr("version", 0)?;
+    unavailable.setattr("operation", "")?;
+    module.add("ChangesUnavailableError", unavailable)?;
+    let expired = py.get_type::<ChangesExpiredError>();
+    expired.setattr("oldest", 0)?;
+    module.add("ChangesExpiredError", expired)?;
     module.add("WriterFencedError", py.get_type::<WriterFencedError>())?;
     module.add("ShardHeldError", py.get_type::<ShardHeldError>())?;
     module.add("StaleTxnError", py.get_type::<StaleTxnError>())?;

@@ -18,6 +18,7 @@ mod allocator;
 mod arguments;
 mod bulk;
 mod catalog;
+mod changes;
 mod config;
 mod docs;
 mod durations;
@@ -54,6 +55,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     config::register(module)?;
     module.add_class::<table::Table>()?;
     catalog::register(module)?;
+    changes::register(module)?;
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;

@@ -82,8 +82,7 @@ impl Scan {
 
     fn begin(&self, py: Python<'_>) -> PyResult<BatchIterator> {
         let (_, batches) = run_on(py, &self.uri, self.inner()?.batches())?;
-        let batches = Here::new(Mutex::new(Some(batches)));
-        Ok(BatchIterator { batches, uri: self.uri.clone() })
+        Ok(BatchIterator::new(batches, &self.uri))
     }
 }
 
@@ -171,6 +170,13 @@ pub struct BatchIterator {
 }
 
 type Batches = BoxStream<'static, lancemem::Result<RecordBatch>>;
+
+impl BatchIterator {
+    /// `uri` is the URI of the table.
+    pub fn new(batches: Batches, uri: &str) -> Self {
+        Self { batches: Here::new(Mutex::new(Some(batches))), uri: uri.to_owned() }
+    }
+}
 
 async fn next(batches: &Mutex<Option<Batches>>) -> lancemem::Result<Option<RecordBatch>> {
     let mut batches = batches.lock().await;

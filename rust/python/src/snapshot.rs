@@ -70,6 +70,18 @@ impl Snapshot {
         self.snapshot.peek().base.count_fragments()
     }
 
+    #[doc = docstring!("Snapshot.num_parts")]
+    #[getter]
+    fn num_parts(&self) -> usize {
+        ReadPart::most(self.snapshot.peek())
+    }
+
+    #[doc = docstring!("Snapshot.stored_bytes")]
+    #[getter]
+    fn stored_bytes(&self) -> u64 {
+        self.snapshot.peek().stored_bytes()
+    }
+
     #[doc = docstring!("Snapshot.shards")]
     #[getter]
     fn shards(&self) -> Vec<SnapshotShard> {

@@ -48,7 +48,7 @@ impl Table {
         Self { inner: Here::new(inner) }
     }
 
-    fn inner(&self) -> PyResult<Arc<lancemem::Table>> {
+    pub fn inner(&self) -> PyResult<Arc<lancemem::Table>> {
         self.inner.get("table").cloned()
     }
 

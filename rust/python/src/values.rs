@@ -249,6 +249,18 @@ value! {
     }
 }
 value! {
+    /// A version of the base table that changes rows.
+    ChangeVersion { version: u64, timestamp: SystemTime, operation: Option<String> }
+}
+value! {
+    /// How many rows a change feed has.
+    ChangeCounts { num_inserted: u64, num_updated: u64, num_deleted: u64, num_rows: u64 }
+}
+value! {
+    /// A consumer of a table's changes.
+    ConsumerInfo { name: String, position: u64, timestamp: Option<SystemTime> }
+}
+value! {
     /// Rows in memory that a snapshot reads.
     SnapshotMemTable { generation: u64, num_rows: usize }
 }

@@ -54,6 +54,8 @@ const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
 const BELOW_PLAN: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
+const BELOW_CHANGES: &[&str] =
+    &["errors", "damage", "row_address", "schema", "record_index", "snapshot", "plan"];
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
@@ -76,6 +78,7 @@ const BELOW_TABLE: &[&str] = &[
     "deletion_vectors",
     "plan",
     "lookup",
+    "changes",
     "compaction",
     "garbage",
     "table",
@@ -108,6 +111,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
     // Above `visibility`, whose dead rows it stores and gives back.
     layer(ENGINE, "deletion_vectors", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "changes", BELOW_CHANGES, NO_WRITER),
     layer(ENGINE, "compaction", BELOW_COMPACTION, NO_WRITER),
     layer(ENGINE, "garbage", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "table", BELOW_TABLE, &[]),

@@ -106,6 +106,26 @@ pub enum Error {
         /// The error that it was made of.
         source: Option<ErrorSource>,
     },
+    /// The changes of a version cannot be derived: an input error, but the caller can read the table
+    /// as a whole and go on behind that version.
+    #[error("{message}")]
+    ChangesUnavailable {
+        /// What is wrong, and the next step.
+        message: String,
+        /// The version of the base table.
+        version: u64,
+        /// Lance's name of the operation that committed it.
+        operation: String,
+    },
+    /// The version behind which changes were asked for was cleaned up: an input error, but the
+    /// caller can start from a version that is left.
+    #[error("{message}")]
+    ChangesExpired {
+        /// What is wrong, and the next step.
+        message: String,
+        /// The oldest version that is left.
+        oldest: u64,
+    },
     /// A later claim took the shard.
     #[error(
         "writer of shard {shard} was fenced: its epoch {local} is older than the claimed {stored}; \
@@ -249,9 +269,11 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidInput { .. } | Self::NoTable { .. } | Self::TableExists { .. } => {
-                ErrorKind::InvalidInput
-            }
+            Self::InvalidInput { .. }
+            | Self::NoTable { .. }
+            | Self::TableExists { .. }
+            | Self::ChangesUnavailable { .. }
+            | Self::ChangesExpired { .. } => ErrorKind::InvalidInput,
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Held { .. } => ErrorKind::Held,
             Self::Stale { .. } => ErrorKind::Stale,
@@ -326,7 +348,9 @@ impl Error {
             | Self::Storage { source, .. }
             | Self::Corrupt { source, .. }
             | Self::Internal { source, .. } => *source = Some(error.into()),
-            Self::Fenced { .. }
+            Self::ChangesUnavailable { .. }
+            | Self::ChangesExpired { .. }
+            | Self::Fenced { .. }
             | Self::Held { .. }
             | Self::Stale { .. }
             | Self::Gone { .. }

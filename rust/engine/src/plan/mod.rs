@@ -19,6 +19,7 @@ mod partition;
 mod planner;
 mod prune;
 pub mod pushdown;
+mod row_width;
 mod signed_zero;
 mod source_exec;
 mod sstable_keys_scan;

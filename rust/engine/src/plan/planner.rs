@@ -25,9 +25,10 @@
 //! Does not own: execution.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -49,26 +50,21 @@ use lancemem_core::types::{Error, Freshness, Result};
 use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
 use super::order::{Order, OrderBy};
+use super::partition::PartRows;
 use super::prune::{Pruned, prune};
+use super::row_width::{batch_rows, width_of_columns};
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
 use super::{Expressions, Filter, ReadPart};
 use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
-use crate::snapshot::{Snapshot, Source, SsTableHandle, bytes_of, set_batches};
+use crate::snapshot::{Snapshot, Source, SsTableHandle, set_batches};
 use crate::visibility::{
     KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
 };
 
 /// The action that errors name.
 const PLANNING: &str = "planning a scan";
-
-/// Most bytes of a batch of narrow rows, and the bounds of its number of rows.
-const BATCH_BYTES: usize = 1 << 20;
-const LEAST_BATCH_ROWS: usize = 8_192;
-const MOST_BATCH_ROWS: usize = 32_768;
-/// Assumed bytes of a value of variable width.
-const VARIABLE_BYTES: u64 = 64;
 
 /// The request of a scan, with its condition resolved.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +111,7 @@ pub async fn plan_scan(
     let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
     let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
-        if is_left_out(&pruned, request, arm - 1) {
+        if is_left_out(&pruned, planner.part.as_ref(), arm - 1) {
             continue;
         }
         match source {
@@ -138,9 +134,9 @@ pub async fn plan_scan(
 }
 
 /// Whether the source at `place` of the snapshot has no arm.
-fn is_left_out(pruned: &[Pruned], request: &ScanRequest, place: usize) -> bool {
+fn is_left_out(pruned: &[Pruned], part: Option<&PartRows>, place: usize) -> bool {
     pruned.iter().any(|it| it.source == place)
-        || request.part.is_some_and(|part| !part.has_source(place))
+        || part.is_some_and(|part| part.of_source(place).is_none())
 }
 
 /// Rows in files, as [`Planner::scan`] reads them.
@@ -148,6 +144,8 @@ struct Stored<'a> {
     dataset: &'a Dataset,
     /// `None` for all fragments.
     fragments: Option<Vec<Fragment>>,
+    /// The rows to read, by their position; `None` for all rows. Without a condition alone.
+    range: Option<Range<u64>>,
     /// Bytes of a row in memory, where they are known.
     row_bytes: Option<u64>,
 }
@@ -163,7 +161,7 @@ struct Planner<'a> {
     rest: Option<Filter>,
     whole: Option<Filter>,
     output: &'a [String],
-    part: Option<ReadPart>,
+    part: Option<PartRows>,
     known: Option<KnownRows>,
     choice: Arc<LazyChoice>,
     /// The choice among rows in memory; `None` where no rows are in memory.
@@ -181,6 +179,7 @@ impl<'a> Planner<'a> {
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
+        let part = request.part.map(|part| part.rows(snapshot));
         let left = if pruned.is_empty() {
             snapshot.clone()
         } else {
@@ -193,12 +192,13 @@ impl<'a> Planner<'a> {
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
             && request.offset == 0
-            && request.part.is_none();
+            && part.is_none();
         let records = chooses && is_whole && known.is_none();
         let arms = 1 + snapshot.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
         let row_bytes = width_of_columns(&snapshot.schema, output);
-        let turns = Turns::of(snapshot, row_bytes, |place| is_left_out(pruned, request, place));
+        let turns =
+            Turns::of(snapshot, row_bytes, |place| is_left_out(pruned, part.as_ref(), place));
         Self {
             session,
             snapshot,
@@ -207,7 +207,7 @@ impl<'a> Planner<'a> {
             rest,
             whole: request.filter.clone(),
             output,
-            part: request.part,
+            part,
             known,
             memory: has_memory.then(|| Arc::new(LazyChoice::of_memory(left.clone()))),
             choice: Arc::new(if pruned.is_empty() {
@@ -229,13 +229,13 @@ impl<'a> Planner<'a> {
         } else {
             self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))
         };
-        let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part);
+        let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
         let kept = self.columns(self.rest.as_ref());
         let read = self.with_key(&kept, &newest);
-        let rows = Stored { dataset: &self.snapshot.base, fragments, row_bytes: None };
+        let rows = Stored { dataset: &self.snapshot.base, fragments, range: None, row_bytes: None };
         let scan = self.scan(rows, &newest, &read, self.pushed.as_ref()).await;
         let scan = scan.map_err(|error| from_base(PLANNING, error))?;
         self.finished(0, scan, newest, None, self.rest.as_ref()).map(Some)
@@ -252,14 +252,21 @@ impl<'a> Planner<'a> {
         let place = self.snapshot.sources().take(arm).filter(is_sstable).count();
         let newest = self.by_position(arm, place);
         let newest = newest.unwrap_or_else(|| self.in_sstable(arm, sstable));
-        let fragments = fragments_to_read(&sstable.dataset, &newest, None);
+        let range = self.range_in(arm, sstable);
+        // Positions of a range count from the first fragment, so none of them is left out.
+        let fragments = match range {
+            Some(_) => None,
+            None => fragments_to_read(&sstable.dataset, &newest, None),
+        };
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
         let scanned =
             ScannedSsTable { name: sstable.name().into(), dataset: sstable.dataset.clone() };
         let scanned = Some(scanned);
-        if let Some(keys) = self.keys_of(sstable, &newest)? {
+        if range.is_none()
+            && let Some(keys) = self.keys_of(sstable, &newest)?
+        {
             return self.finished(arm, keys, newest, scanned, None).map(Some);
         }
         let stored = |filter: Option<&Filter>| {
@@ -271,8 +278,11 @@ impl<'a> Planner<'a> {
             stored.map_err(|error| in_sstable(sstable, error))
         };
         let whole = self.whole.as_ref();
-        let rows = Stored { dataset: &sstable.dataset, fragments, row_bytes: sstable.row_bytes };
-        if stored(whole)?.is_same() {
+        let runs_condition = range.is_none() || self.pushed.is_none();
+        let row_bytes = sstable.row_bytes;
+        let rows = Stored { dataset: &sstable.dataset, fragments, range, row_bytes };
+        // Lance takes a range of rows where it runs no condition.
+        if runs_condition && stored(whole)?.is_same() {
             let (rest, pushed) = (self.rest.as_ref(), self.pushed.as_ref());
             let names = stored(rest)?.names;
             let scan = self.scan(rows, &newest, &names, pushed).await;
@@ -286,6 +296,14 @@ impl<'a> Planner<'a> {
         let extra = address.into_iter().collect();
         let scan = ReconcileExec::try_new(scan, stored, extra).context(PLANNING)?;
         self.finished(arm, Arc::new(scan), newest, scanned, whole).map(Some)
+    }
+
+    /// The rows of the part in an SSTable; `None` where they are all its rows.
+    fn range_in(&self, arm: usize, sstable: &SsTableHandle) -> Option<Range<u64>> {
+        let range = self.part.as_ref()?.of_source(arm - 1)?;
+        let rows = sstable.dataset.fragments().iter().map(Fragment::num_rows);
+        let all = rows.sum::<Option<usize>>().map_or(u64::MAX, |rows| rows as u64);
+        (range.start > 0 || range.end < all).then_some(range)
     }
 
     /// The rows of `sstable` out of memory, where only key columns are read and the keys are
@@ -385,11 +403,16 @@ impl<'a> Planner<'a> {
         read: &[String],
         pushed: Option<&Expr>,
     ) -> lance_core::Result<Arc<dyn ExecutionPlan>> {
-        let Stored { dataset, fragments, row_bytes } = of;
+        let Stored { dataset, fragments, range, row_bytes } = of;
         let mut scanner = dataset.scan();
         scanner.project_with_schema(&columns_of(dataset, read)?)?;
         if let Some(fragments) = fragments {
             scanner.with_fragments(fragments);
+        }
+        if let Some(range) = range {
+            let (start, rows) =
+                (range.start.cast_signed(), (range.end - range.start).cast_signed());
+            scanner.limit(Some(rows), Some(start))?;
         }
         let rows = batch_rows(&self.snapshot.schema, read);
         set_batches(&mut scanner, dataset, read, rows, row_bytes);
@@ -458,10 +481,10 @@ impl<'a> Planner<'a> {
 fn fragments_to_read(
     dataset: &Dataset,
     newest: &Newest,
-    part: Option<ReadPart>,
+    part: Option<&PartRows>,
 ) -> Option<Vec<Fragment>> {
     let all = dataset.fragments();
-    let mut read = part.map_or_else(|| all.to_vec(), |part| part.fragments(all));
+    let mut read = part.map_or_else(|| all.to_vec(), |part| part.fragments.clone());
     if let Newest::ByPosition { dead, .. } = newest {
         read.retain(|fragment| !dead.is_whole(fragment));
     }
@@ -480,24 +503,6 @@ fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSc
     };
     let fields = names.iter().map(field).collect::<lance_core::Result<_>>()?;
     Ok(LanceSchema { fields, metadata: schema.metadata.clone() })
-}
-
-/// Rows of a batch of these columns: Lance's default, or more for narrow rows, because each batch
-/// costs about as much as a thousand keys.
-fn batch_rows(schema: &Schema, names: &[String]) -> usize {
-    let row = width_of_columns(schema, names).saturating_add(size_of::<u64>());
-    (BATCH_BYTES / row).clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
-}
-
-/// Approximate bytes of these columns of a row.
-fn width_of_columns(schema: &Schema, names: &[String]) -> usize {
-    let fields = names.iter().filter_map(|name| schema.field_with_name(name).ok());
-    fields.map(|field| width_of(field.data_type())).fold(0, usize::saturating_add)
-}
-
-/// Approximate bytes of a value.
-fn width_of(of: &DataType) -> usize {
-    bytes_of(of, Some(VARIABLE_BYTES)).and_then(|it| it.try_into().ok()).unwrap_or(usize::MAX)
 }
 
 fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {

@@ -16,7 +16,7 @@ use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
 
 use super::{TableSchema, in_table};
-use crate::errors::{Context, from_look, missing_manifest};
+use crate::errors::{BaseContext, Context, from_look, missing_manifest};
 
 /// Most attempts to read a listed version that is cleaned up before the read. Each such miss takes
 /// a commit and a clean-up by other processes.
@@ -260,6 +260,19 @@ where
     }
     let contended = format!("{LOOKS} versions were cleaned up, each before it could be read");
     Err(lance_core::Error::too_much_write_contention(contended))
+}
+
+/// The versions that are left, the oldest first, up to `newest`.
+///
+/// # Errors
+/// A storage error.
+pub async fn versions_of(newest: &Dataset) -> Result<Vec<u64>> {
+    let listed = newest.version_refs().await.in_base("reading the versions of the base table")?;
+    let number = newest.version().version;
+    let mut versions: Vec<u64> =
+        listed.into_iter().map(|it| it.version).filter(|version| *version <= number).collect();
+    versions.sort_unstable();
+    Ok(versions)
 }
 
 /// Whether the object of a version still has the e-tag that it had when it was read. A different

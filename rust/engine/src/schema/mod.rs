@@ -25,6 +25,7 @@ use lancemem_core::types::{Error, Result};
 pub use exec::ReconcileExec;
 pub use latest::{
     BaseVersion, LatestBase, VersionStamp, keep_indexes, newest_of, read_newest, replaced,
+    versions_of,
 };
 pub use plain_types::plain_schema;
 pub use stored::StoredColumns;

@@ -15,6 +15,7 @@ mod sstable_keys;
 mod sstables;
 mod token;
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
@@ -132,6 +133,16 @@ impl Snapshot {
             }
         }
         false
+    }
+
+    /// Bytes of the data files of the base table and of the SSTables. Files whose size no manifest
+    /// has count nothing.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        let sstables = self.shards.iter().flat_map(|shard| &shard.sstables);
+        let datasets = sstables.map(|sstable| &sstable.dataset).chain([&self.base]);
+        let files = datasets.flat_map(|it| it.fragments().iter()).flat_map(|it| &it.files);
+        files.filter_map(|file| file.file_size_bytes.get()).map(NonZero::get).sum()
     }
 
     /// The same snapshot without the sources for whose index in [`Self::sources`] `leaves_out` is

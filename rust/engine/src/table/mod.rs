@@ -6,7 +6,7 @@
 //! The public methods stand in the wing whose work they do:
 //!
 //! - `catalog`: what the table is. Create, enable, shards, columns, history.
-//! - `read`: snapshots, scans and lookups.
+//! - `read`: snapshots, scans, lookups and changes.
 //! - `write`: jobs, writers of all shards, upserts, deletes and bulk writes.
 //! - `maintain`: flushes of logs, compaction, collection, indexes, deletion vectors and repair.
 //!
@@ -33,7 +33,7 @@ pub use maintain::{
     DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, RelistReport, SkippedLog,
     SsTableReport,
 };
-pub use read::{LiveJob, Scan, ScanOptions, SnapshotQuery};
+pub use read::{ConsumerInfo, LiveJob, Scan, ScanOptions, SnapshotQuery};
 pub use write::{
     BulkWriter, CommitResult, Job, StagedSsTable, TableWriteOptions, TableWriter, WriteResult,
     WriterStats,

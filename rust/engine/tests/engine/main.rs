@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 #![recursion_limit = "256"]
 
+mod changes;
 mod compactions;
 mod fixture;
 mod flushes;

@@ -1,16 +1,19 @@
 //! The read wing: what one query reads of a table.
 //!
-//! Owns: [`Reader`], the caches of a table handle; taking a snapshot, and scans and lookups of it.
+//! Owns: [`Reader`], the caches of a table handle; taking a snapshot, scans and lookups of it, and
+//! the changes between versions with their consumers.
 //! Does not own: the shards and base versions that a snapshot consists of (`catalog`), the plan of
 //! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
 //!
-//! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `again`, `dead_rows`,
-//! `scan`, `get`.
+//! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `changes`, `consumers`,
+//! `again`, `dead_rows`, `scan`, `get`.
 //!
 //! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
 //! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
 
 mod again;
+mod changes;
+mod consumers;
 mod dead_rows;
 mod foreign_rows;
 mod gather;
@@ -32,6 +35,7 @@ use crate::table::catalog::Catalog;
 use crate::visibility::MergeCache;
 use gather::TailCache;
 
+pub use consumers::ConsumerInfo;
 pub(super) use dead_rows::shards_of;
 pub(super) use gather::{Purpose, Reading, Sources};
 pub use live_job::LiveJob;

@@ -13,8 +13,7 @@ use lance::Dataset;
 use lancemem_core::types::{Error, Result};
 
 use super::Reader;
-use crate::errors::BaseContext;
-use crate::schema::{BaseVersion, key_of};
+use crate::schema::{BaseVersion, key_of, versions_of};
 use crate::snapshot::{BaseCache, Snapshot};
 use crate::table::Table;
 
@@ -57,12 +56,17 @@ impl Reader {
     pub(super) async fn base_alone(&self, version: u64) -> Result<Arc<Snapshot>> {
         // Refuses a table that another one replaced.
         let newest = self.catalog.latest_base().await?;
-        if let Some(base) = self.version_left(&newest, version).await? {
-            return self.snapshot_of_base(base);
+        match self.version_left(&newest, version).await? {
+            Some(base) => self.snapshot_of_base(base),
+            None => Err(self.no_version(&newest, version).await?),
         }
-        let left = versions_of(&newest).await?;
+    }
+
+    /// The error of a version that is not there.
+    pub(super) async fn no_version(&self, newest: &Dataset, version: u64) -> Result<Error> {
+        let left = versions_of(newest).await?;
         let oldest = left.first().copied().unwrap_or_default();
-        Err(Error::input(format!(
+        Ok(Error::input(format!(
             "table {} has no version {version}, or it was cleaned up; the oldest version left is \
              {oldest}, the newest {}",
             self.catalog.uri(),
@@ -72,7 +76,19 @@ impl Reader {
 
     async fn base_as_of(&self, time: SystemTime) -> Result<Arc<Snapshot>> {
         let newest = self.catalog.latest_base().await?;
-        let left = versions_of(&newest).await?;
+        match self.found_as_of(&newest, time).await? {
+            Some(base) => self.snapshot_of_base(base),
+            None => Err(self.too_old(&newest).await?),
+        }
+    }
+
+    /// The newest version that was committed at `time` or before, of those that are left.
+    pub(super) async fn found_as_of(
+        &self,
+        newest: &Dataset,
+        time: SystemTime,
+    ) -> Result<Option<BaseVersion>> {
+        let left = versions_of(newest).await?;
         // A time before 1970 is before every commit.
         let micros = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         let mut found = None;
@@ -80,7 +96,7 @@ impl Reader {
         while from < to {
             let middle = usize::midpoint(from, to);
             let version = left.get(middle).copied().unwrap_or_default();
-            match self.version_left(&newest, version).await? {
+            match self.version_left(newest, version).await? {
                 Some(base) if micros_of(&base.dataset) > micros => to = middle,
                 // Where a version was cleaned up since the listing, the older ones were too.
                 base => {
@@ -89,13 +105,11 @@ impl Reader {
                 }
             }
         }
-        match found {
-            Some(base) => self.snapshot_of_base(base),
-            None => Err(self.too_old(&newest).await?),
-        }
+        Ok(found)
     }
 
-    async fn too_old(&self, newest: &Dataset) -> Result<Error> {
+    /// The error of a time before every version that is left.
+    pub(super) async fn too_old(&self, newest: &Dataset) -> Result<Error> {
         let oldest = versions_of(newest).await?.first().copied().unwrap_or_default();
         let at = match self.version_left(newest, oldest).await? {
             Some(base) => format!(", committed at {}", base.dataset.version().timestamp),
@@ -108,7 +122,11 @@ impl Reader {
     }
 
     /// The version `number`; `None` where there is none, or where it was cleaned up.
-    async fn version_left(&self, newest: &Dataset, number: u64) -> Result<Option<BaseVersion>> {
+    pub(super) async fn version_left(
+        &self,
+        newest: &Dataset,
+        number: u64,
+    ) -> Result<Option<BaseVersion>> {
         if number > newest.version().version {
             return Ok(None);
         }
@@ -134,16 +152,6 @@ impl Reader {
             base_cache: BaseCache::without_record_index(self.sstables.budget()),
         }))
     }
-}
-
-/// The versions that are left, the oldest first, up to `newest`.
-async fn versions_of(newest: &Dataset) -> Result<Vec<u64>> {
-    let listed = newest.version_refs().await.in_base("reading the versions of the base table")?;
-    let number = newest.version().version;
-    let mut versions: Vec<u64> =
-        listed.into_iter().map(|it| it.version).filter(|version| *version <= number).collect();
-    versions.sort_unstable();
-    Ok(versions)
 }
 
 /// When a version was committed, in microseconds since 1970, as Python's times have them.

@@ -1,4 +1,4 @@
-"""Changes of a table by a condition or by a source, beside the upserts and deletes by key.
+"""Updates of a table by a condition or by a source, beside the upserts and deletes by key.
 
 Owns `delete(where=)`, `update` and the start of a merge. Does not own the write: rows are read and
 computed first, then written by key.
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from lancemem._lancemem import WriteResult, _Filter, _Keys, _Rows, _Txn
 
-__all__ = ["TableChanges"]
+__all__ = ["TableUpdates"]
 
 
-class TableChanges(_lancemem.Table):
-    """The changes of `Table`."""
+class TableUpdates(_lancemem.Table):
+    """The updates of `Table`."""
 
     def delete(
         self,

@@ -1,0 +1,1 @@
+"""Change feeds beside deltalake's change data feed, and beside plain scans."""

@@ -1,0 +1,128 @@
+"""The command `changes` of the command line: the changes of a table, one line a row.
+
+Owns its arguments and the lines. Does not own the feed (`Table.changes`), or signals and exit codes
+(`__main__`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import threading
+from datetime import date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["add_parser", "lines"]
+
+_ADDED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    interval: Callable[[str], float],
+) -> None:
+    """Add the command and its arguments.
+
+    Args:
+        commands: The commands.
+        interval: Reads a number of seconds above 0.
+    """
+    parser = commands.add_parser(
+        "changes",
+        help="print the inserts, updates and deletes between two versions, one line a row",
+    )
+    parser.add_argument("uri", help="the table")
+    parser.add_argument(
+        "--since",
+        metavar="V",
+        type=_state,
+        help="the version behind which to start, or a time such as 2026-01-31T12:00:00+00:00; "
+        "default: every row as an insert",
+    )
+    parser.add_argument(
+        "--until",
+        metavar="V",
+        type=_state,
+        help="the last version, or a time; default: the newest version",
+    )
+    parser.add_argument("--filter", metavar="SQL", help="a condition on the columns of the table")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on with the changes of new versions"
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=interval,
+        default=1.0,
+        help="seconds between two looks for new versions (default 1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print each row as a JSON object")
+
+
+def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
+    """Read the changes, each batch when its lines are asked for.
+
+    Args:
+        table: The table.
+        options: The arguments of the command.
+
+    Yields:
+        A line for each row.
+
+    Raises:
+        InvalidInputError: `--follow` and `--until` are both given, or one is not valid.
+    """
+    if options.follow and options.until is not None:
+        raise lancemem.InvalidInputError("--follow has no end: leave out --until")
+    line = _json if options.json else _text
+    since = options.since
+    while True:
+        try:
+            feed = table.changes(since, options.until, filter=options.filter)
+        except lancemem.RetryableError:
+            if not options.follow:
+                raise
+        else:
+            for batch in feed:
+                yield from map(line, batch.to_pylist())
+            since = feed.until
+        if not options.follow:
+            return
+        threading.Event().wait(options.interval)
+
+
+def _state(text: str) -> int | datetime:
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        message = f"expected a version or a time in the form of ISO 8601, got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _text(row: dict[str, Any]) -> str:
+    values = {name: value for name, value in row.items() if name not in _ADDED}
+    told = f"{row['_commit_version']} {row['_commit_timestamp'].isoformat()} {row['_change_type']}"
+    return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
+
+
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON lacks as text; bytes in base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)

@@ -1,0 +1,41 @@
+//! The changes between versions of the base table: each row that died, and each that came.
+//!
+//! Owns: changes as differences of two manifests, their pairing by key, and their images as
+//! streams. Nothing is stored for it: a feed is a pure function of immutable versions.
+//! Does not own: rows that no compaction has moved yet, which no version has; which versions a
+//! caller asks for, or the pins of consumers (`table`).
+//!
+//! Reading order: `types`, `errors`, `selection`, `shape`, `row_hash`, `images`, `derive` (with
+//! `altered`), `pair` (with `held_keys`), `parts`, `feed`.
+//!
+//! The changes of version V against the version P before it:
+//!
+//! ```text
+//!   a fragment of both    rows that died are images before, rows that a restore revives after;
+//!                         rows whose columns were rewritten are compared
+//!   a fragment of P only  its live rows are images before
+//!   a fragment of V only  its live rows are images after
+//!   a key on both sides   an update; before alone a delete, after alone an insert
+//! ```
+//!
+//! Each image is read from the version that has the row alive, so it is never a cached value.
+
+mod altered;
+mod derive;
+mod errors;
+mod feed;
+mod held_keys;
+mod images;
+mod pair;
+mod parts;
+mod row_hash;
+mod selection;
+mod shape;
+mod types;
+
+pub use errors::expired;
+pub use feed::{ChangeFeed, Range};
+pub use types::{
+    CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeCounts, ChangeOptions, ChangePart,
+    ChangeSlice, ChangeVersion, Image, Moment, RESERVED, RowKinds,
+};
