@@ -723,3 +723,64 @@ def test_a_merge_that_cannot_be_is_refused_with_nothing_written(
     with pytest.raises(lancemem.InvalidInputError, match=text):
         call(board)
     assert people(board) == PEOPLE
+
+
+# --- tables that are overwritten by streams, and descriptions that read no log ---
+
+
+def test_a_stream_that_fails_replaces_nothing(board: lancemem.Table) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield HALVES[0]
+        raise RuntimeError("the source is gone")
+
+    with pytest.raises(Exception, match="the source is gone"):
+        lancemem.create_table(board.uri, broken(), primary_key="id", mode="overwrite")
+    mixed = [ARROW, ARROW.select(["id"])]
+    with pytest.raises(lancemem.InvalidInputError, match="part 1"):
+        lancemem.create_table(board.uri, mixed, primary_key="id", mode="overwrite")
+    assert people(board) == PEOPLE
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_is_overwritten_by_rows_in_any_form(form: str, board: lancemem.Table) -> None:
+    uri = board.uri
+    again = lancemem.create_table(uri, FORMS[form](), primary_key="id", mode="overwrite")
+    assert people(again) == PEOPLE
+
+
+def test_a_table_takes_rows_or_a_schema(table_uri: str) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="either rows or a schema"):
+        lancemem.create_table(table_uri, ARROW, schema=ARROW.schema)
+    assert lancemem.create_table(table_uri, schema=ARROW.schema).count_rows() == 0
+
+
+def test_a_description_reads_no_log(board: lancemem.Table) -> None:
+    board.upsert([{"id": 9, "name": "new", "n": 1}])
+    counted = board.stats()
+    assert (counted.num_log_rows, len(counted.logs)) == (1, 1)
+    quick = board.stats(count_logs=False)
+    assert (quick.num_log_rows, quick.log_bytes, quick.logs) == (0, 0, [])
+    assert (quick.num_base_rows, quick.num_sstable_rows) == (
+        counted.num_base_rows,
+        counted.num_sstable_rows,
+    )
+    entries = Path(board.uri, "_mem_wal").glob("*/wal/*.arrow")
+    entry = max(entries, key=lambda each: each.stat().st_mtime_ns)
+    entry.write_bytes(b"damaged")
+    assert repr(lancemem.open_table(board.uri)).startswith("Table(")
+    assert "base_rows=" in repr(lancemem.open_table(board.uri))
+
+
+def test_a_scan_of_a_writer_has_the_forms_of_a_scan(board: lancemem.Table) -> None:
+    with board.writer() as writer:
+        assert isinstance(writer, lancemem.TableWriter)
+        writer.put([{"id": 4, "name": "Barbara", "n": 40}], durable=False)
+        scan = writer.scan({"id": "id", "double": "n * 2"}, "n > 25", order_by="id")
+        assert isinstance(scan, lancemem.Scan)
+        assert scan.to_pandas()["double"].tolist() == [60, 80]
+        with scan.to_reader() as reader:
+            assert reader.read_all()["id"].to_pylist() == [3, 4]
+        assert repr(scan).startswith(f'Scan("{board.uri}", ')
+        assert "80" in scan._repr_html_()
+        with pytest.raises(TypeError, match="live"):
+            pickle.dumps(scan)

@@ -7,6 +7,8 @@ not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.to
 `Table.to_dataset`. Importing this package starts no thread and loads neither pandas nor pyarrow.
 """
 
+from typing import TYPE_CHECKING
+
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -153,3 +155,11 @@ __all__ = [
     "open_table",
     "unsharded",
 ]
+
+if not TYPE_CHECKING:  # A type checker reports unknown names itself.
+
+    def __getattr__(name: str) -> object:
+        """Name the way for a name of pylance or lancedb."""
+        from lancemem.other_names import way_of_module  # noqa: PLC0415 - an error alone needs it
+
+        raise AttributeError(way_of_module(name), name=name)

@@ -1233,6 +1233,8 @@ class Table:
             A report that lists, for each SSTable, what became of it and why.
 
         Raises:
+            ShardHeldError: With `flush=True`, a job of another process may run on a shard whose log
+                has rows. Nothing is moved. `flush(take_over=True)` stops that job.
             InvalidInputError: `bytes_per_second` is 0, `flush` is combined with `dry_run`, or
                 another argument cannot be used.
             RetryableError: Other commits came first 50 times, and nothing is moved. Or other
@@ -1698,7 +1700,7 @@ class TableWriter:
     def __new__(cls, handle: TableWriter) -> Self: ...
     def put(
         self,
-        data: _Data,
+        data: _Rows,
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,

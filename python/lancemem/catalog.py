@@ -30,8 +30,9 @@ _MODES = ("create", "overwrite")
 
 def create_table(  # noqa: PLR0913 - each is a keyword of one setting
     uri: str | PathLike[str],
-    data: _Schema | _Rows,
+    data: _Schema | _Rows | None = None,
     *,
+    schema: _Schema | None = None,
     primary_key: str | Sequence[str] | None = None,
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
@@ -52,6 +53,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             Rows are a pandas or polars frame, an Arrow table, batch or stream, a pyarrow dataset, a
             list of dicts, a dict of columns, or an iterable of batches. Key columns become not
             nullable. An index of pandas becomes columns where it has names.
+        schema: The columns of an empty table, in the place of `data`.
         primary_key: The key columns in key order: integers, bool, `utf8`, `large_utf8`, `binary` or
             `large_binary`. Default: no key, and the table is append-only.
         sharding: How rows are spread over shards; it cannot be changed later. Default: what
@@ -90,7 +92,11 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         raise _lancemem.InvalidInputError(
             "exist_ok=True keeps a table that exists, mode='overwrite' drops it; pass one of them"
         )
-    schema, rows = _columns_and_rows(data)
+    if data is not None and schema is not None:
+        raise _lancemem.InvalidInputError(
+            "create_table takes either rows or a schema; rows bring their columns along"
+        )
+    schema, rows = _columns_and_rows(schema if data is None and schema is not None else data)
     chosen = sharding or _advised(uri, schema, primary_key, rows)
     options: dict[str, Any] = {
         "primary_key": primary_key,
@@ -203,7 +209,7 @@ enable.__doc__ = _lancemem.enable.__doc__
 
 
 def _columns_and_rows(
-    data: _Schema | _Rows,
+    data: _Schema | _Rows | None,
 ) -> tuple[Any, Iterable[pa.RecordBatch] | None]:
     from lancemem import rows  # noqa: PLC0415 - it loads pyarrow
 

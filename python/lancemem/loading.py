@@ -162,7 +162,7 @@ class KeyRows:
         self._keys = snapshot.scan(names).to_table() if keys is None else _keys(keys, names)
 
     def __len__(self) -> int:
-        return self._keys.num_rows
+        return int(self._keys.num_rows)
 
     def read(self, indices: Sequence[int]) -> tuple[pa.RecordBatch, list[int]]:
         """Return the rows at `indices`, each once, and the row of each index.

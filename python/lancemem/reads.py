@@ -85,10 +85,12 @@ class TableReads(_lancemem.Table):
 
     # --- all rows ---
 
-    def to_table(
+    def to_table(  # noqa: PLR0913 - the arguments of a scan
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
         *,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
@@ -98,6 +100,8 @@ class TableReads(_lancemem.Table):
         Args:
             columns: As in `scan`.
             filter: As in `scan`.
+            limit: As in `scan`.
+            offset: As in `scan`.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
@@ -110,7 +114,8 @@ class TableReads(_lancemem.Table):
         Example:
             table.to_table(["id", "delay"], "delay > 15")
         """
-        return self.scan(columns, filter, consistency=consistency, jobs=jobs).to_table()
+        scan = self.scan(columns, filter, limit, offset, consistency=consistency, jobs=jobs)
+        return scan.to_table()
 
     def to_pandas(
         self,

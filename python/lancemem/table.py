@@ -7,10 +7,11 @@ Owns the class, its pickle and its description. Does not own its reads (`reads`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from lancemem import _lancemem, preview
 from lancemem.change_feed import TableChangeFeeds
+from lancemem.other_names import way_of_table
 from lancemem.reads import TableReads
 from lancemem.updates import TableUpdates
 from lancemem.writer import TableWriter
@@ -79,6 +80,12 @@ class Table(TableReads, TableUpdates, TableChangeFeeds):
     def __reduce__(self) -> tuple[Callable[..., Table], tuple[Any, ...]]:
         """Pickle how the table was opened."""
         return _opened, (self.uri, self._storage_options, self._verify_sstables)
+
+    if not TYPE_CHECKING:  # A type checker reports unknown names itself.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the way for a name of pylance or lancedb."""
+            raise AttributeError(way_of_table(name), name=name, obj=self)
 
     def __repr__(self) -> str:
         names = self.schema.names

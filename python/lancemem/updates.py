@@ -62,6 +62,11 @@ class TableUpdates(_lancemem.Table):
             raise _lancemem.InvalidInputError(
                 "delete takes either keys or where; to delete all rows pass where='true'"
             )
+        if isinstance(keys, str):
+            raise _lancemem.InvalidInputError(
+                "expected a list, an array or a table of keys, got str; put one key into a list, "
+                "or pass a condition as where="
+            )
         if where is not None:
             key = _key(self, "a delete")
             keys = self.scan(key, where).to_table()

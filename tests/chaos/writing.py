@@ -79,7 +79,8 @@ class Writer(Role):
                 bulk.apply(rows, deletes)
                 self.table.commit(bulk.finish(), write=f"{self.told.name}-{time.monotonic_ns()}")
             else:
-                self.table.apply(rows, deletes)
+                # Calls and jobs of all roles take the shards from each other.
+                self.table.apply(rows, deletes, take_over=True)
         except lancemem.LancememError as error:
             errors = self.bulk_errors() if in_bulk else self.call_errors()
             self.met("bulk" if in_bulk else "apply", error, errors)

@@ -147,6 +147,7 @@ impl Table {
     }
 
     #[doc = docstring!("Table.apply")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(signature = (data, deletes, *, txn=None, round_floats=false, take_over=false))]
     fn apply(
         &self,

@@ -448,6 +448,17 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_is_held_unless_it_is_released_or_of_this_process() {
+        assert!(released().check_released(None).is_ok());
+        let held = manifest().check_released(None).unwrap_err();
+        assert!(matches!(held, Error::Held { epoch: WriterEpoch(3), .. }), "{held}");
+        assert!(manifest().check_released(Some(WriterEpoch(3))).is_ok());
+        assert!(manifest().check_released(Some(WriterEpoch(2))).is_err());
+        let unclaimed = ShardManifest { writer_epoch: WriterEpoch(0), ..manifest() };
+        assert!(unclaimed.check_released(None).is_ok());
+    }
+
+    #[test]
     fn a_release_that_is_no_epoch_is_damage() {
         let values = [(RELEASED.to_owned(), vec![3, 0])].into();
         let odd = ShardManifest { shard_field_values: values, ..manifest() };

@@ -91,7 +91,13 @@ async fn retire_where(
     is_wanted: impl Fn(&ShardManifest) -> Result<()> + Send + Sync,
 ) -> Result<()> {
     check_rows(store, &*manifests.existing().await?).await?;
-    let manifest = manifests.claim_with(|claimed| is_wanted(claimed)).await?;
+    // Released from its start: no job holds the claim of a repair.
+    let record = |claimed: &mut ShardManifest| {
+        is_wanted(claimed)?;
+        claimed.released = Some(claimed.writer_epoch);
+        Ok(())
+    };
+    let manifest = manifests.claim_with(record).await?;
     let config = WriterConfig::default();
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;
     refuse_rows(&manifest, &inspect(store, &manifest, fence.sentinel()).await?)?;

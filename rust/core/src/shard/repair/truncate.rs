@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::check::{inspect, verify_wal};
 use super::{WalFinding, WalReport};
-use crate::format::{LogAddress, paths, wal_entry};
+use crate::format::{LogAddress, ShardManifest, paths, wal_entry};
 use crate::store::{Created, ManifestStore, NO_FILE, Store};
 use crate::types::{Error, MaxBytes, Result, ShardId, WalPosition, WriterConfig, WriterEpoch};
 use crate::wal::{WalAppender, entry_name};
@@ -33,7 +33,12 @@ pub async fn truncate_wal(
     from: WalPosition,
 ) -> Result<WalReport> {
     refuse(&verify_wal(store, manifests).await?, from)?;
-    let manifest = manifests.claim().await?;
+    // Released from its start: no job holds the claim of a repair.
+    let record = |claimed: &mut ShardManifest| {
+        claimed.released = Some(claimed.writer_epoch);
+        Ok(())
+    };
+    let manifest = manifests.claim_with(record).await?;
     let (shard_id, epoch) = (manifest.shard_id, manifest.writer_epoch);
     let config = WriterConfig::default();
     let fence = WalAppender::fence(store.clone(), manifests.clone(), &manifest, &config).await?;

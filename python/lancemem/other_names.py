@@ -1,0 +1,77 @@
+"""Names of pylance, lancedb and Delta for what lancemem has under a name of its own.
+
+Owns the errors that name the way. Does not own the calls: none of these names does anything.
+"""
+
+from __future__ import annotations
+
+__all__ = ["way_of_module", "way_of_table"]
+
+_BY_LANCE = "to_lance().{} does that on the base table"
+_OLDER = "snapshot(version=...) reads an older version; history() lists them"
+
+_OF_TABLE = {
+    "add": "upsert(rows) adds rows and replaces those of the same key",
+    "append": "upsert(rows) adds rows and replaces those of the same key",
+    "insert": "upsert(rows) adds rows and replaces those of the same key",
+    "write": "upsert(rows) adds rows and replaces those of the same key",
+    "overwrite": 'lancemem.create_table(uri, rows, mode="overwrite") replaces a table',
+    "merge_insert": "merge(rows) takes the rows first, then the same clauses and execute()",
+    "to_arrow": "to_table() returns a table of pyarrow",
+    "toPandas": "to_pandas() returns a frame of pandas",
+    "toDF": "to_pandas() returns a frame of pandas; lancemem.spark.LancememTable has toDF()",
+    "to_batches": "scan().to_batches() reads batches, and so does iterating over the table",
+    "scanner": "scan(columns, filter) describes a read",
+    "query": "scan(columns, filter) describes a read, sql(query) takes a query",
+    "search": "scan(filter=...) reads by a condition and get(keys) by key; to_lance() has the "
+    "nearest neighbours of the base table",
+    "take": "get(keys) reads rows by key; rows have no numbers",
+    "sample": "head(n) reads n rows, whichever come first",
+    "fragments": _BY_LANCE.format("get_fragments()"),
+    "get_fragments": _BY_LANCE.format("get_fragments()"),
+    "version": _OLDER,
+    "latest_version": _OLDER,
+    "versions": _OLDER,
+    "list_versions": _OLDER,
+    "checkout": _OLDER,
+    "checkout_version": _OLDER,
+    "checkout_latest": "a table always reads its newest version",
+    "restore": _OLDER,
+    "create_index": _BY_LANCE.format("create_index(...)"),
+    "create_scalar_index": _BY_LANCE.format("create_scalar_index(...)"),
+    "create_fts_index": _BY_LANCE.format("create_scalar_index(column, 'INVERTED')"),
+    "list_indices": _BY_LANCE.format("list_indices()"),
+    "add_columns": _BY_LANCE.format("add_columns(...)"),
+    "drop_columns": _BY_LANCE.format("drop_columns([...])"),
+    "alter_columns": _BY_LANCE.format("alter_columns(...)"),
+    "optimize": "compact(flush=True) moves rows into the base table, collect_garbage() cleans up",
+    "compact_files": "compact(flush=True) moves rows into the base table",
+    "cleanup_old_versions": "collect_garbage() removes what no reader needs",
+    "vacuum": "collect_garbage() removes what no reader needs",
+    "name": "a table is known by its address, uri",
+}
+_NO_DATABASE = "a table is known by its address"
+_OF_MODULE = {
+    "connect": f"{_NO_DATABASE}: open_table(uri), create_table(uri, rows, primary_key=...)",
+    "write_dataset": "create_table(uri, rows, primary_key=...) creates a table",
+    "write_deltalake": "create_table(uri, rows, primary_key=...) creates a table",
+    "dataset": "open_table(uri) opens a table",
+    "table_names": f"{_NO_DATABASE}: exists(uri)",
+    "list_tables": f"{_NO_DATABASE}: exists(uri)",
+    "DeltaTable": "open_table(uri) opens a table, lancemem.spark.LancememTable one for Spark",
+}
+
+
+def way_of_table(name: str) -> str:
+    """Return the text of the error for an attribute that a table does not have."""
+    return _text("'Table' object", name, _OF_TABLE)
+
+
+def way_of_module(name: str) -> str:
+    """Return the text of the error for an attribute that the package does not have."""
+    return _text("module 'lancemem'", name, _OF_MODULE)
+
+
+def _text(owner: str, name: str, ways: dict[str, str]) -> str:
+    text = f"{owner} has no attribute {name!r}"
+    return f"{text}; {ways[name]}" if name in ways else text
