@@ -24,6 +24,7 @@ from lancemem.spark.arrow_types import (
     table_batch,
 )
 from lancemem.spark.broken_pipe import until_closed
+from lancemem.spark.job_description import named_task
 from lancemem.spark.size_estimate import quoted
 from lancemem.spark.tables import open_cached
 
@@ -66,6 +67,7 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     schema = spark_schema(spark_columns(table, names))
     if splits == 1:
         scan = _whole_scan(table, names, where, consistency, live)
+        scan = named_task(scan, "read of", table.uri)
         # Spark has no size estimate of rows from a list, as of a source. After a range of one row
         # it would estimate the table as that small, and broadcast all of it to every executor.
         one = spark.createDataFrame([(0,)], "task int").coalesce(1)
@@ -245,7 +247,8 @@ def lookup(keys: DataFrame, table: lancemem.Table, columns: Sequence[str] | None
                 yield cast_batch(rows, schema)
 
     # The table has no row with a null in its key.
-    return keys.select(*key).dropna().mapInArrow(get_rows, spark_schema(schema))
+    task = named_task(get_rows, "lookup in", uri)
+    return keys.select(*key).dropna().mapInArrow(task, spark_schema(schema))
 
 
 def join_by_key(
