@@ -15,6 +15,7 @@ mod flushes;
 mod lingering;
 mod lookups;
 mod model;
+mod parts;
 mod queries;
 mod schema_changes;
 mod time_travel;
