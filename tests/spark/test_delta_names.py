@@ -205,3 +205,12 @@ def test_jobs_have_a_description(spark: SparkSession, people: LancememTable) -> 
         assert seen[-1] == context.getLocalProperty("spark.job.description") == "mine"
     finally:
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def test_plans_of_reads_name_the_table(spark: SparkSession, people: LancememTable) -> None:
+    name = people.uri.rpartition("/")[2].removesuffix(".lance")
+    for frame, text in (
+        (people.toDF(splits=1), f"lancemem read of {name}"),
+        (people.lookup(spark.range(1).toDF("id")), f"lancemem lookup in {name}"),
+    ):
+        assert text in frame._jdf.queryExecution().toString()
