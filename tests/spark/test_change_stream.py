@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-LIMITS_EACH_BATCH = change_stream.SupportsTriggerAvailableNow is not None
+LIMITS_EACH_BATCH = getattr(change_stream, "SupportsTriggerAvailableNow", None) is not None
 
 
 @pytest.fixture
@@ -287,11 +287,12 @@ def test_a_pipeline_of_two_streams_survives_killed_drivers_and_executors(tmp_pat
     events.mkdir()
     expected: dict[int, int] = {}
     for number in range(6):
-        lines = [{"id": n, "v": 100 * number + n, "name": f"n{n}"} for n in range(number, 60, 2)]
+        values = {n: 100 * number + n for n in range(number, 60, 2)}
+        lines = [{"id": n, "v": v, "name": f"n{n}"} for n, v in values.items()]
         path = events / f"{number}.json"
         path.write_text("\n".join(map(json.dumps, lines)))
         os.utime(path, (1000 + number, 1000 + number))
-        expected |= {line["id"]: line["v"] for line in lines}
+        expected |= values
     # Each run dies at another place: behind a write of table 1, behind a write of table 2.
     for place in ("first", "second"):
         done = drive("die_in_a_pipeline", tmp_path, "local[2]", place)

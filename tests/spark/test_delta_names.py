@@ -20,6 +20,8 @@ from lancemem.spark import LancememTable
 from lancemem.spark.conditions import _columns_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema(
@@ -170,12 +172,13 @@ def test_the_table_is_described_and_maintained_by_deltas_names(people: LancememT
 def test_calls_of_delta_without_a_counterpart_name_the_way(
     spark: SparkSession, people: LancememTable
 ) -> None:
-    for call, way in (
+    ways: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: LancememTable.forName(spark, "people"), r"LancememTable\.forPath\(spark, path\)"),
         (lambda: people.optimize().where("id = 1"), r"call executeCompaction\(\)"),
         (lambda: people.optimize().executeZOrderBy("name"), "create_scalar_index"),
         (lambda: people.restoreToVersion(1), r"docs/repair\.md"),
-    ):
+    )
+    for call, way in ways:
         with pytest.raises(lancemem.InvalidInputError, match=way):
             call()
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as st
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from py4j.java_gateway import JavaObject
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame
 
 # From this size on an estimate means "unknown": Spark's default for an unknown size is huge.
