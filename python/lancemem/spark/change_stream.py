@@ -129,6 +129,18 @@ class ChangeStream:
         self._pin(start.version)
         return self._through_versions(start, newest, limits) if newest > start.version else start
 
+    def end_of_unknown_start(self) -> Offset:
+        """Return the end of a micro-batch that starts where a checkpoint says, which is not known.
+
+        The consumer of an earlier run stays at its position: that run's changes behind it are not
+        stored yet.
+        """
+        start, end = self.first(), Offset(self.newest())
+        name = self._options.consumer
+        if name is not None and _lancemem.changes_consumer(self._table, name) is None:
+            self._pin(end.version if start.version == _UNCHOSEN else start.version)
+        return end
+
     def parts(self, start: Offset, end: Offset) -> list[ChangeFeedPart]:
         """Return the parts between two offsets."""
         if start == end:
@@ -292,8 +304,10 @@ class _OldReader(_StreamReader):
 
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802 - Spark's name
         """Return the end of the next micro-batch."""
-        start = self._reached or self._stream.first()
-        limits = Limits() if self._is_first else self._stream.limits()
+        if self._reached is None:
+            self._reached, self._is_first = self._stream.end_of_unknown_start(), False
+            return self._reached.json()
+        start, limits = self._reached, Limits() if self._is_first else self._stream.limits()
         self._reached, self._is_first = self._stream.end_of_batch(start, limits), False
         if start.snapshot != _DONE and limits == Limits():
             # The rest of the snapshot, and what was committed since.
