@@ -143,6 +143,44 @@ class TableChangeFeeds(_lancemem.Table):
         """
         return _lancemem.changes_consumers(self)
 
+    def changes_consumer_info(self, name: str) -> ConsumerInfo | None:
+        """Look up a consumer of the table's changes.
+
+        Args:
+            name: The name of the consumer.
+
+        Returns:
+            The consumer with its position. None where there is none.
+
+        Raises:
+            InvalidInputError: No consumer can have that name.
+            RetryableError: The storage failed.
+
+        Example:
+            table.changes_consumer_info("orders-to-search")
+        """
+        return _lancemem.changes_consumer(self, name)
+
+    def move_changes_consumer(self, name: str, position: int) -> None:
+        """Move a consumer to a version, or create it there. `ChangesConsumer.commit` does this too.
+
+        For readers that store how far they are themselves, such as a stream of Spark.
+
+        Args:
+            name: The name of the consumer.
+            position: The version behind which it goes on, which clean-ups leave from here on.
+
+        Raises:
+            ChangesExpiredError: The version was cleaned up.
+            InvalidInputError: No consumer can have that name, the version never was, or the
+                consumer is at a later version.
+            RetryableError: The storage failed.
+
+        Example:
+            table.move_changes_consumer("orders-to-search", 41)
+        """
+        _lancemem.move_changes_consumer(self, name, position)
+
     def drop_changes_consumer(self, name: str) -> None:
         """Drop a consumer: clean-ups may remove the version that it kept.
 
@@ -263,11 +301,17 @@ class ChangeFeedPart:
     arguments: dict[str, Any]
     _storage_options: dict[str, str] | None = field(default=None, repr=False)
 
-    def to_feed(self, storage_options: dict[str, str] | None = None) -> _lancemem.ChangeFeed:
+    def to_feed(
+        self,
+        storage_options: dict[str, str] | None = None,
+        *,
+        table: _lancemem.Table | None = None,
+    ) -> _lancemem.ChangeFeed:
         """Open the table and describe the changes of the part.
 
         Args:
             storage_options: Options of the table's store. Default: those of the table of the feed.
+            table: A handle of the table, where the process has one. Default: the table is opened.
 
         Returns:
             The changes, not yet read.
@@ -280,8 +324,9 @@ class ChangeFeedPart:
         Example:
             part.to_feed().counts
         """
-        options = storage_options if storage_options is not None else self._storage_options
-        table = _lancemem.open_table(self.uri, storage_options=options)
+        if table is None:
+            options = storage_options if storage_options is not None else self._storage_options
+            table = _lancemem.open_table(self.uri, storage_options=options)
         return _lancemem.change_feed_of_slices(table, self.until, self.slices, **self.arguments)
 
     def to_reader(self, storage_options: dict[str, str] | None = None) -> pa.RecordBatchReader:

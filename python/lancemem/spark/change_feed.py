@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import lancemem
-from lancemem import _lancemem
 from lancemem.change_rows import FEED_COLUMNS
 from lancemem.spark import transactions
 from lancemem.spark.arrow_types import arrow_schema, cast_batch, spark_arrow_schema, spark_schema
@@ -167,7 +166,7 @@ def feed_schema(uri: str, options: Mapping[str, str]) -> StructType:
     asked, table = FeedOptions.of(options), lancemem.open_table(uri)
     if asked.consumer is not None:
         # An error for a name that no consumer can have.
-        _lancemem.changes_consumer(table, asked.consumer)
+        table.changes_consumer_info(asked.consumer)
     columns = own_columns(table, asked.columns)
     try:
         feed = asked.feed(table, asked.since, asked.until, columns)
@@ -251,8 +250,7 @@ def read_part(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.Recor
     part = cast("ChangePartition", partition).part
     if part is None:
         return
-    handle: Any = open_cached(part.uri)
-    feed = _lancemem.change_feed_of_slices(handle, part.until, part.slices, **part.arguments)
+    feed = part.to_feed(table=open_cached(part.uri))
     # An error of the engine would lose its type in Arrow's C stream.
     filled = (batch for batch in feed.to_batches() if batch.num_rows)
     yield from until_closed(_in_columns(batch, schema) for batch in filled)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import lancemem
-from lancemem import _lancemem
 from lancemem.spark import change_feed, transactions
 from lancemem.spark.arrow_types import arrow_schema
 
@@ -165,10 +164,7 @@ class ChangeStream:
             return Offset(start.version)
         rows, done = 0, start.snapshot
         for part in self._fragments(start.version)[start.snapshot :]:
-            counted = _lancemem.change_feed_of_slices(
-                self._table, part.until, part.slices, **part.arguments
-            )
-            rows += counted.counts.num_rows
+            rows += part.to_feed(table=self._table).counts.num_rows
             if rows > limits.rows and done > start.snapshot:
                 return Offset(start.version, done)
             done += 1
@@ -238,11 +234,11 @@ class ChangeStream:
         name = self._options.consumer
         if name is None or version < 1:
             return
-        known = _lancemem.changes_consumer(self._table, name)
+        known = self._table.changes_consumer_info(name)
         if known is not None and known.position >= version:
             return
         try:
-            _lancemem.move_changes_consumer(self._table, name, version)
+            self._table.move_changes_consumer(name, version)
         except lancemem.ChangesExpiredError:
             if self._options.fails_on_data_loss:
                 raise
