@@ -154,7 +154,9 @@ def test_a_consumer_is_pinned_before_a_batch_is_planned_and_moves_behind_it(
     assert positions(table) == {"mirror": end["version"], "mirror.planned": later["version"]}
     stream.commit(snapshot)
     assert positions(table)["mirror"] == end["version"], "a consumer never moves back"
+    # Nothing is planned behind the last batch.
     assert latest(stream, later) == later
+    assert positions(table) == {"mirror": later["version"]}
     stream.commit(later)
     assert positions(table) == {"mirror": later["version"]}
 

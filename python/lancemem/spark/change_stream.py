@@ -82,6 +82,8 @@ class ChangeStream:
         self._table = lancemem.open_table(uri)
         # The version at which a stream of AvailableNow ends.
         self._last: int | None = None
+        # Whether there may be a consumer of a planned micro-batch, also one of an earlier run.
+        self._may_have_planned = True
 
     def first(self) -> Offset:
         """Return where the stream starts. A restart that repeats the first batch calls it again."""
@@ -162,11 +164,7 @@ class ChangeStream:
     def done(self, end: Offset) -> None:
         """Let clean-ups remove the versions before `end`, whose changes are stored."""
         self._pin(end.version)
-        name = self._end_consumer
-        if name is not None:
-            planned = self._table.changes_consumer_info(name)
-            if planned is not None and planned.position <= end.version:
-                self._table.drop_changes_consumer(name)
+        self._unpin_end(end.version)
 
     def _through_snapshot(self, start: Offset, limits: Limits) -> Offset:
         if limits.rows is None:
@@ -263,8 +261,24 @@ class ChangeStream:
 
     def _pin_end(self, start: int, end: int) -> None:
         name = self._end_consumer
-        if name is not None and end > start:
+        if name is None:
+            return
+        if end > start:
             self._move(name, end)
+            self._may_have_planned = True
+        else:
+            self._unpin_end(end)
+
+    def _unpin_end(self, version: int) -> None:
+        """Drop the consumer of a planned micro-batch, where all up to `version` are done."""
+        name = self._end_consumer
+        if name is None or not self._may_have_planned:
+            return
+        planned = self._table.changes_consumer_info(name)
+        if planned is None or planned.position <= version:
+            self._may_have_planned = False
+            if planned is not None:
+                self._table.drop_changes_consumer(name)
 
 
 class _StreamReader(DataSourceStreamReader):
