@@ -181,8 +181,8 @@ def pipeline(spark: SparkSession, folder: Path) -> Iterator[tuple[LancememTable,
         # The files up to this one: a stream reads those that it has not read.
         names = f"{folder}/events/[0-{number}].json"
         events = spark.readStream.schema(ddl).json(names)
-        changes = spark.readStream.format("lancemem").option("readChangeFeed", "true")
-        changes = changes.option("consumer", "second").load(first.uri)
+        feed = spark.readStream.format("lancemem").option("readChangeFeed", "true")
+        changes = feed.option("consumer", "second").load(first.uri)
         for table, rows in ((first, events), (second, changes)):
             place = "first" if table is first else "second"
             query = table.stream_upsert(
@@ -208,7 +208,7 @@ def die_in_a_pipeline(folder: Path, master: str, place: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return reports
 
-    LancememTable._write = write_and_die  # type: ignore[method-assign]
+    LancememTable._write = write_and_die  # type: ignore[assignment, method-assign]
     for _ in pipeline(spark, folder):
         pass
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-LIMITS_EACH_BATCH = change_stream.SupportsTriggerAvailableNow is not None
+LIMITS_EACH_BATCH = change_stream.LIMITS_EACH_BATCH
 
 
 @pytest.fixture
@@ -287,7 +287,9 @@ def test_a_pipeline_of_two_streams_survives_killed_drivers_and_executors(tmp_pat
     events.mkdir()
     expected: dict[int, int] = {}
     for number in range(6):
-        lines = [{"id": n, "v": 100 * number + n, "name": f"n{n}"} for n in range(number, 60, 2)]
+        lines: list[dict[str, Any]] = [
+            {"id": n, "v": 100 * number + n, "name": f"n{n}"} for n in range(number, 60, 2)
+        ]
         path = events / f"{number}.json"
         path.write_text("\n".join(map(json.dumps, lines)))
         os.utime(path, (1000 + number, 1000 + number))

@@ -32,6 +32,9 @@ try:
 except ImportError:  # PySpark 4.1 asks for a latest offset without a start and a limit.
     SupportsTriggerAvailableNow = None  # type: ignore[assignment, misc]
 
+# Whether this version of Spark tells a source where a micro-batch starts.
+LIMITS_EACH_BATCH = SupportsTriggerAvailableNow is not None
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
