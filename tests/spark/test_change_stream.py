@@ -251,7 +251,7 @@ def test_a_bad_stream_is_refused_before_it_starts(
             tmp_path / "rows",
             lambda *_: None,
         )
-    with pytest.raises(Exception, match="unknown option 'endingVersion'"):
+    with pytest.raises(Exception, match="unknown option 'endingversion'"):
         run(stream(spark, table.uri, endingVersion=1), tmp_path / "end", lambda *_: None)
 
 

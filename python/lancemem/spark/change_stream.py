@@ -85,6 +85,8 @@ class ChangeStream:
         self._table = lancemem.open_table(uri)
         # The version at which a stream of AvailableNow ends.
         self._last: int | None = None
+        # Whether there may be a consumer of a planned micro-batch, also one of an earlier run.
+        self._may_have_planned = True
 
     def first(self) -> Offset:
         """Return where the stream starts. A restart that repeats the first batch calls it again."""
@@ -129,7 +131,23 @@ class ChangeStream:
             self._pin(version)
             return self._through_snapshot(Offset(version, start.snapshot), limits)
         self._pin(start.version)
-        return self._through_versions(start, newest, limits) if newest > start.version else start
+        end = self._through_versions(start, newest, limits) if newest > start.version else start
+        self._pin_end(start.version, end.version)
+        return end
+
+    def end_of_unknown_start(self) -> Offset:
+        """Return the end of a micro-batch that starts where a checkpoint says, which is not known.
+
+        The consumer of an earlier run stays at its position: that run's changes behind it are not
+        stored yet.
+        """
+        start, end = self.first(), Offset(self.newest())
+        name = self._options.consumer
+        known = None if name is None else self._table.changes_consumer_info(name)
+        if known is None:
+            self._pin(end.version if start.version == _UNCHOSEN else start.version)
+        self._pin_end(0 if known is None else known.position, end.version)
+        return end
 
     def parts(self, start: Offset, end: Offset) -> list[ChangeFeedPart]:
         """Return the parts between two offsets."""
@@ -149,6 +167,7 @@ class ChangeStream:
     def done(self, end: Offset) -> None:
         """Let clean-ups remove the versions before `end`, whose changes are stored."""
         self._pin(end.version)
+        self._unpin_end(end.version)
 
     def _through_snapshot(self, start: Offset, limits: Limits) -> Offset:
         if limits.rows is None:
@@ -188,22 +207,19 @@ class ChangeStream:
         try:
             return self._options.feed(self._table, since, until, self._columns_at(until))
         except (lancemem.ChangesExpiredError, lancemem.InvalidInputError):
-            oldest = self._oldest()
-            lost = oldest > (since if isinstance(since, int) else until or 0)
-            if self._options.fails_on_data_loss or not lost:
+            left = sorted(each.version for each in self._table.history())
+            first = max(since, 1) if isinstance(since, int) else left[0]
+            if self._options.fails_on_data_loss or (first in left and until in {None, *left}):
                 raise
+            behind = next((version for version in left if version >= first), left[-1])
             warnings.warn(
-                f"table {self._uri}: changes up to version {oldest} were cleaned up before the "
+                f"table {self._uri}: changes up to version {behind} were cleaned up before the "
                 "stream read them; it goes on behind that version, because failOnDataLoss is false",
                 stacklevel=2,
             )
-            if until is not None and until <= oldest:
+            if until is not None and (until not in left or until <= behind):
                 return None
-            return self._options.feed(self._table, oldest, until, self._columns_at(until))
-
-    def _oldest(self) -> int:
-        """Return the oldest version that is left."""
-        return min((each.version for each in self._table.history()), default=0)
+            return self._options.feed(self._table, behind, until, self._columns_at(until))
 
     def _columns_at(self, until: int | None) -> list[str] | None:
         """Return the columns of the stream that the table has at a version."""
@@ -222,17 +238,50 @@ class ChangeStream:
 
     def _pin(self, version: int) -> None:
         """Move the consumer to a version, which clean-ups then leave. It never moves back."""
-        name = self._options.consumer
-        if name is None or version < 1:
-            return
+        if self._options.consumer is not None:
+            self._move(self._options.consumer, version)
+
+    def _move(self, name: str, version: int) -> None:
         known = self._table.changes_consumer_info(name)
-        if known is not None and known.position >= version:
+        # Version 0, before the first one, cannot be kept, and has no row.
+        if version < 1 or (known is not None and known.position >= version):
             return
         try:
             self._table.move_changes_consumer(name, version)
         except lancemem.ChangesExpiredError:
             if self._options.fails_on_data_loss:
                 raise
+
+    @property
+    def _end_consumer(self) -> str | None:
+        """The consumer that keeps the version at which a planned micro-batch ends.
+
+        Spark has stored that version, and plans the batch between the same two again after a
+        failure. So a clean-up must leave both.
+        """
+        name = self._options.consumer
+        return None if name is None else f"{name}.planned"
+
+    def _pin_end(self, start: int, end: int) -> None:
+        name = self._end_consumer
+        if name is None:
+            return
+        if end > start:
+            self._move(name, end)
+            self._may_have_planned = True
+        else:
+            self._unpin_end(end)
+
+    def _unpin_end(self, version: int) -> None:
+        """Drop the consumer of a planned micro-batch, where all up to `version` are done."""
+        name = self._end_consumer
+        if name is None or not self._may_have_planned:
+            return
+        planned = self._table.changes_consumer_info(name)
+        if planned is None or planned.position <= version:
+            self._may_have_planned = False
+            if planned is not None:
+                self._table.drop_changes_consumer(name)
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -291,8 +340,10 @@ class _OldReader(_StreamReader):
 
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802 - Spark's name
         """Return the end of the next micro-batch."""
-        start = self._reached or self._stream.first()
-        limits = Limits() if self._is_first else self._stream.limits()
+        if self._reached is None:
+            self._reached, self._is_first = self._stream.end_of_unknown_start(), False
+            return self._reached.json()
+        start, limits = self._reached, Limits() if self._is_first else self._stream.limits()
         self._reached, self._is_first = self._stream.end_of_batch(start, limits), False
         if start.snapshot != _DONE and limits == Limits():
             # The rest of the snapshot, and what was committed since.
