@@ -189,6 +189,16 @@ GROUPS = {
         "table.refresh()",
         "table.admin.truncate_wal(0, from_position=1 << 40)",
     ],
+    "changes": [
+        "table.changes().to_table()",
+        "table.changes(since=1).counts",
+        "table.changes_consumer('ours').poll()",
+        "table.changes_consumers()",
+        "table.changes_consumer_info('ours')",
+        "table.move_changes_consumer('ours', 1)",
+        "table.drop_changes_consumer('none')",
+        "again.apply_changes(table.changes().to_table())",
+    ],
     "descriptions": [
         "table.shards()",
         "table.stats()",
@@ -206,7 +216,7 @@ GROUPS = {
 NO_CALLS = {
     "to_lance",
     *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
-    *("deletion_vectors", "base_version", "num_base_fragments"),
+    *("deletion_vectors", "base_version", "num_base_fragments", "num_parts", "stored_bytes"),
 }
 
 

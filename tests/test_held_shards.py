@@ -46,6 +46,7 @@ JOB = """
             print("fenced", flush=True)
         if line == "last\\n":
             job.close()
+            print("closed", flush=True)
             break
 """
 CLOSE = """
@@ -139,6 +140,7 @@ def test_a_call_beside_a_job_of_another_process_is_refused_and_the_job_goes_on(
         assert f"writer epoch {shard.writer_epoch}" in str(refused.value)
         assert (epochs(table), names(table)) == before
         assert job.asked("last") == "put"
+        assert job.answer() == "closed"
     # The job released its claim when it was closed.
     CALLS[call](table, False)
 
@@ -164,6 +166,7 @@ def test_a_job_that_has_put_nothing_is_not_stopped_either(table: lancemem.Table)
             table.upsert(rows([2]))
         assert table.flush().flushed == [], "its log has no row"
         assert job.asked("last") == "put"
+        assert job.answer() == "closed"
     assert names(table) == {1: "job"}
 
 

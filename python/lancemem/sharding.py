@@ -6,6 +6,7 @@ Owns the rule and its reason as text. Does not own what a shard is, or how rows 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from lancemem import _lancemem
@@ -63,7 +64,9 @@ def advise_sharding(
     Example:
         print(lancemem.advise_sharding(schema, "id", num_bytes=20 << 30))
     """
-    key = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    # `create_table` refuses what is neither a name nor a list.
+    names = primary_key if isinstance(primary_key, Iterable) else ()
+    key = [primary_key] if isinstance(primary_key, str) else list(names)
     one = _lancemem.unsharded()
     if num_bytes is None:
         return ShardingAdvice(one, "one shard: the size of the rows is not known")
