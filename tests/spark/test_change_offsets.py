@@ -168,6 +168,7 @@ def test_a_restart_on_pyspark_4_1_leaves_the_consumer_at_what_is_stored(
     put(table, {1: 1})
     stream = reader_of_4_1(table, consumer="mirror")
     first = stream.latestOffset()
+    assert positions(table) == {"mirror": first["version"]}
     assert keys(stream, stream.initialOffset(), first) == [("insert", 1)]
     stream.commit(first)
     put(table, {2: 2})

@@ -144,9 +144,12 @@ class ChangeStream:
         start, end = self.first(), Offset(self.newest())
         name = self._options.consumer
         known = None if name is None else self._table.changes_consumer_info(name)
-        if known is None:
-            self._pin(end.version if start.version == _UNCHOSEN else start.version)
-        self._pin_end(0 if known is None else known.position, end.version)
+        if known is not None:
+            self._pin_end(known.position, end.version)
+            return end
+        pinned = end.version if start.version == _UNCHOSEN else start.version
+        self._pin(pinned)
+        self._pin_end(pinned, end.version)
         return end
 
     def parts(self, start: Offset, end: Offset) -> list[ChangeFeedPart]:
