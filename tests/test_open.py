@@ -432,14 +432,15 @@ def test_every_version_of_a_shard_manifest_records_bucket_and_sharding(
         assert [manifest[1] for manifest in found] == [[n + 1] for n in range(len(found))]
         assert len(found) >= 3
         for manifest in found:
-            # The upsert's claim is released, and the claim of a job is not.
+            # The upsert's claim is released from its start, and the claim of a job at its end.
             bucket, sharding, *released = map(message, manifest[14])
             assert bucket == {1: [b"bucket"], 2: [struct.pack("<i", shard.ordinal)]}
             named = b"bucket(field_id=0, num_buckets=3)"
             assert sharding == {1: [b"lancemem:sharding"], 2: [named]}
-            epoch = struct.pack("<Q", 1)
-            assert released in ([], [{1: [b"lancemem:released"], 2: [epoch]}])
+            epochs = [[{1: [b"lancemem:released"], 2: [struct.pack("<Q", n)]}] for n in (1, 2)]
+            assert released in ([], *epochs)
             assert manifest[10] == [1]
+        assert released == epochs[1]
 
 
 def test_every_version_of_a_shard_manifest_has_its_checksum_at_both_ends(
