@@ -157,13 +157,15 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 # Ten thousand lives are eight minutes of two cores (docs/simulation.md). A machine that compiles Lance first
 # has no time for them within CI's ninety minutes, nor for libFuzzer, nor for the link of benches that clippy
 # has checked.
-CI_SEEDS := $(if $(IS_WARM),10000,2000)
+CI_SEEDS := $(if $(IS_WARM),10000,1000)
 CI_FUZZ := $(if $(IS_WARM),60)
 CI_BENCHES := $(if $(IS_WARM),bench-build)
 # Fewer rounds of each random test, for the same reason. No test is left out.
-CI_ROUNDS := $(if $(IS_WARM),,LANCEMEM_CHAOS_ROUNDS=4 LANCEMEM_KILLS=6 LANCEMEM_POINT_KILLS=8 \
-	LANCEMEM_TAKEOVERS=100 LANCEMEM_SPARK_KILLS=6)
+CI_ROUNDS := $(if $(IS_WARM),,LANCEMEM_CHAOS_ROUNDS=2 LANCEMEM_KILLS=4 LANCEMEM_POINT_KILLS=6 \
+	LANCEMEM_TAKEOVERS=60 LANCEMEM_SPARK_KILLS=4)
 SCHEDULES ?= 100000
+CI_SCHEDULES := $(if $(IS_WARM),100000,30000)
+test-sim: SCHEDULES = $(CI_SCHEDULES)
 
 test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds where Lance is compiled already
 	$(SIM) test $(SIM_ALL)

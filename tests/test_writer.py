@@ -462,7 +462,8 @@ def test_a_forked_child_has_no_writer_of_its_parent(table: lancemem.Table) -> No
                 except lancemem.ForkedHandleError:
                     pass
             fresh = lancemem.open_table(sys.argv[1])
-            fresh.upsert(rows(2))
+            # The parent's writer runs.
+            fresh.upsert(rows(2), take_over=True)
             with fresh.writer() as own:
                 own.put(rows(3))
                 told.append(fresh.scan(consistency="live").count_rows())

@@ -286,7 +286,7 @@ def test_a_pipeline_of_two_streams_survives_killed_drivers_and_executors(tmp_pat
     events = tmp_path / "events"
     events.mkdir()
     expected: dict[int, int] = {}
-    for number in range(3):
+    for number in range(2):
         values = {n: 100 * number + n for n in range(number, 60, 2)}
         lines = [{"id": n, "v": v, "name": f"n{n}"} for n, v in values.items()]
         path = events / f"{number}.json"

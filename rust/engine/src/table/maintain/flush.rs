@@ -17,8 +17,7 @@ use lancemem_core::shard::{LogSize, log_rows, log_size};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 
 use crate::table::Table;
-use crate::table::catalog::ShardTurns;
-use crate::table::write::{FlushClaims, flush_log};
+use crate::table::write::{FlushClaims, flush_log, newest_is_released};
 
 /// Shards whose logs are flushed at once.
 const SHARDS_AT_ONCE: usize = 8;
@@ -170,8 +169,7 @@ impl Table {
     /// rows. The claim checks that again, in one step with itself.
     async fn check_released(&self, manifest: &ShardManifest) -> Result<()> {
         let (catalog, shard_id) = (&self.catalog, manifest.shard_id);
-        let turns = ShardTurns::of(catalog.location.home(), shard_id);
-        let checked = turns.check_released(manifest);
+        let checked = newest_is_released(catalog, shard_id).await;
         if checked.is_ok() || log_size(&catalog.store, manifest).await?.entries == 0 {
             return Ok(());
         }

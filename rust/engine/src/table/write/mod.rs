@@ -28,6 +28,7 @@ pub use bulk::{BulkWriter, CommitResult, StagedSsTable};
 pub use job::Job;
 pub(super) use job::synced_through;
 pub(super) use log_flush::{FlushClaims, flush_log};
+pub(super) use route::newest_is_released;
 pub use route::{TableWriteOptions, WriteResult};
 pub(super) use running::running_snapshot;
 pub use writer::{TableWriter, WriterStats};

@@ -273,16 +273,36 @@ async fn check_released(
 ) -> Result<()> {
     let checks = ordinals.map(|ordinal| {
         let shard_id = shard_of(routing, *ordinal);
-        async move {
-            let shard_id = shard_id?;
-            let turns = ShardTurns::of(catalog.location.home(), shard_id);
-            match catalog.manifest_of(shard_id).await? {
-                Some(manifest) => turns.check_released(&manifest),
-                None => Ok(()),
-            }
-        }
+        async move { newest_is_released(catalog, shard_id?).await }
     });
     try_join_all(checks).await.map(drop)
+}
+
+/// Refuses a shard whose newest claim is of another process and not released.
+///
+/// # Errors
+/// Held, which names the shard and the epoch.
+pub(in crate::table) async fn newest_is_released(
+    catalog: &Catalog,
+    shard_id: ShardId,
+) -> Result<()> {
+    let turns = ShardTurns::of(catalog.location.home(), shard_id);
+    let looked = stored_is_released(catalog, &turns, shard_id).await;
+    let Err(Error::Held { .. }) = looked else { return looked };
+    // A claim of this process is in storage before it is recorded, and recorded in its turn.
+    let _turn = turns.queue.lock().await;
+    stored_is_released(catalog, &turns, shard_id).await
+}
+
+async fn stored_is_released(
+    catalog: &Catalog,
+    turns: &ShardTurns,
+    shard_id: ShardId,
+) -> Result<()> {
+    match catalog.manifest_of(shard_id).await? {
+        Some(manifest) => turns.check_released(&manifest),
+        None => Ok(()),
+    }
 }
 
 /// Writes to one shard, and again where another writer took the shard before the rows were in its
