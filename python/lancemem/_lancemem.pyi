@@ -65,6 +65,7 @@ __all__ = [
     "RetryableError",
     "Scan",
     "Shard",
+    "ShardHeldError",
     "ShardLog",
     "Sharding",
     "SkippedLog",
@@ -1689,6 +1690,7 @@ class Job:
         traceback: TracebackType | None = None,
     ) -> bool: ...
 
+@disjoint_base
 class TableWriter:
     """The writer of all shards of a table; a context manager, which closes it.
 
