@@ -22,7 +22,7 @@ import pytest
 from pyarrow import acero
 
 import lancemem
-from lancemem.dataset import TableDataset
+from lancemem.arrow_dataset import TableDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import disjoint_base
 
-from lancemem.dataset import TableDataset
+from lancemem.arrow_dataset import TableDataset
 
 __all__ = [
     "Acknowledged",

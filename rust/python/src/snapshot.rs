@@ -163,7 +163,7 @@ impl Snapshot {
     #[doc = docstring!("Snapshot.to_dataset")]
     fn to_dataset<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().inner()?;
-        slf.py().import("lancemem.dataset")?.call_method1("TableDataset", (slf,))
+        slf.py().import("lancemem.arrow_dataset")?.call_method1("TableDataset", (slf,))
     }
 
     #[doc = docstring!("Snapshot.__datafusion_table_provider__")]

@@ -352,7 +352,7 @@ impl Table {
         let options = PyDict::new(py);
         options.set_item("consistency", consistency)?;
         options.set_item("jobs", jobs)?;
-        py.import("lancemem.dataset")?.call_method("TableDataset", (slf,), Some(&options))
+        py.import("lancemem.arrow_dataset")?.call_method("TableDataset", (slf,), Some(&options))
     }
 
     #[doc = docstring!("Table.__datafusion_table_provider__")]
