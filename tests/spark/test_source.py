@@ -181,7 +181,7 @@ def test_what_spark_cannot_do_here_says_what_to_do_instead(
                 .start()
                 .awaitTermination(60)
             ),
-            "not read as one",
+            "readChangeFeed",
         ),
     ]
     for call, message in cases:
