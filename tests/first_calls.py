@@ -130,7 +130,7 @@ DELTA = (
     FirstCall("d.vacuum()"),
     FirstCall("d.optimize().executeCompaction()"),
     FirstCall("d.optimize().executeZOrderBy('id')", "create"),
-    FirstCall("d.restoreToVersion(1)", "snapshot"),
+    FirstCall("d.restoreToVersion(1)", "docs/repair.md"),
 )
 
 USERS = {"pylance": PYLANCE, "lancedb": LANCEDB, "delta-spark": DELTA}

@@ -104,6 +104,18 @@ class DeltaNames:
         """
         return OptimizeBuilder(cast("LancememTable", self))
 
+    @staticmethod
+    def isDeltaTable(spark: SparkSession, identifier: str) -> NoReturn:  # noqa: N802, ARG004 - Delta's name
+        """Refuse: a lancemem table is no Delta table.
+
+        Raises:
+            InvalidInputError: Always. It names `lancemem.exists`.
+        """
+        raise lancemem.InvalidInputError(
+            f"a lancemem table is no Delta table; lancemem.exists({identifier!r}) says whether one "
+            "is there"
+        )
+
     def restoreToVersion(self, version: int) -> NoReturn:  # noqa: N802, ARG002 - Delta's name
         """Refuse: rows above the base table belong to no version of it.
 
