@@ -194,8 +194,8 @@ def pipeline(spark: SparkSession, folder: Path) -> Iterator[tuple[LancememTable,
                 first.compact(flush=True)
 
 
-def die_in_a_pipeline(folder: Path, master: str, place: str) -> None:
-    """Die behind the second write of one of the two tables, before Spark hears of it."""
+def die_in_a_pipeline(folder: Path, master: str, place: str, last_write: str) -> None:
+    """Die behind a numbered write of one of the two tables, before Spark hears of it."""
     spark = session(master, folder)
     uri, writes = str(folder / f"{place}.lance"), []
     write = LancememTable._write
@@ -204,7 +204,7 @@ def die_in_a_pipeline(folder: Path, master: str, place: str) -> None:
         reports = write(table, *arguments, **named)
         if table.uri == uri:
             writes.append(reports)
-        if len(writes) == 2:
+        if len(writes) == int(last_write):
             os.kill(os.getpid(), signal.SIGKILL)
         return reports
 

@@ -286,17 +286,23 @@ def test_a_pipeline_of_two_streams_survives_killed_drivers_and_executors(tmp_pat
     events = tmp_path / "events"
     events.mkdir()
     expected: dict[int, int] = {}
-    for number in range(2):
+
+    def add_events(number: int) -> None:
         values = {n: 100 * number + n for n in range(number, 60, 2)}
         lines = [{"id": n, "v": v, "name": f"n{n}"} for n, v in values.items()]
         path = events / f"{number}.json"
         path.write_text("\n".join(map(json.dumps, lines)))
         os.utime(path, (1000 + number, 1000 + number))
-        expected |= values
-    # Each run dies at another place: behind a write of table 1, behind a write of table 2.
-    for place in ("first", "second"):
-        done = drive("die_in_a_pipeline", tmp_path, "local[2]", place)
+        expected.update(values)
+
+    add_events(0)
+    add_events(1)
+    # The first run dies behind the second write of table 1, so the changes of that write are left
+    # for the next run: it dies behind the write of them to table 2.
+    for place, writes in (("first", "2"), ("second", "1")):
+        done = drive("die_in_a_pipeline", tmp_path, "local[2]", place, writes)
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    add_events(2)
     done = drive("kill_executors_of_a_pipeline", tmp_path, "local-cluster[2,1,1024]")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "killed=0" not in done.stdout
