@@ -115,8 +115,8 @@ class TableChangeFeeds(_lancemem.Table):
             return _lancemem.input_change_feed(self, **positions, columns=columns, filter=filter)
         if level != _LEVEL:
             raise _lancemem.InvalidInputError(
-                f'the level of a change feed is "{_LEVEL}", the changes of versions, or "{_INPUT}", '
-                f"the upserts and deletes as they came, got {level!r}"
+                f'the level of a change feed is "{_LEVEL}", the changes of versions, or '
+                f'"{_INPUT}", the upserts and deletes as they came, got {level!r}'
             )
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
@@ -414,17 +414,12 @@ def _position(given: _State | str | None, name: str) -> str | None:
     if given is None or isinstance(given, str):
         return given
     raise _lancemem.InvalidInputError(
-        f'{name}: level "{_INPUT}" starts and ends at a position, the `until` of an earlier feed of '
-        f"that level, got {given!r}"
+        f'{name}: level "{_INPUT}" starts and ends at a position, the `until` of an earlier feed '
+        f"of that level, got {given!r}"
     )
 
 
-def _state(given: _State | str | None) -> _State | None:
-    if isinstance(given, str):
-        raise _lancemem.InvalidInputError(
-            f'level "{_LEVEL}" starts and ends at a version or a datetime, got {given!r}; the '
-            f'position of an event needs level="{_INPUT}"'
-        )
+def _state(given: Any) -> Any:  # noqa: ANN401 - the extension refuses what is no state
     # As Python does, a time without a zone is local time.
     return given.astimezone(UTC) if isinstance(given, datetime) else given
 

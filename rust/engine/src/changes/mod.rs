@@ -2,8 +2,7 @@
 //!
 //! Owns: changes as differences of two manifests, their pairing by key, and their images as
 //! streams. Nothing is stored for it: a feed is a pure function of immutable versions.
-//! Does not own: rows that no compaction has moved yet, which no version has; which versions a
-//! caller asks for, or the pins of consumers (`table`).
+//! Does not own: which versions or SSTables a caller asks for, or the pins of consumers (`table`).
 //!
 //! `input` is another level: the events of SSTables and logs before any compaction moves them.
 //!
