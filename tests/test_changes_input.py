@@ -229,7 +229,7 @@ def test_what_a_feed_cannot_have_is_refused(board: lancemem.Table, make_table: M
     other = make_table(SCHEMA)
     put(other, [(1, 10)])
     (shard,) = board.shards()
-    for arguments, text in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"since": end, "until": start}, "after until"),
         ({"since": f"input1,{shard.shard_id}:1:2"}, "next event"),
         ({"until": f"input1,{shard.shard_id}:9:0"}, "next event"),
@@ -243,9 +243,10 @@ def test_what_a_feed_cannot_have_is_refused(board: lancemem.Table, make_table: M
         ({"filter": "w > 1"}, "w"),
         ({"skip_unchanged": True}, "skip_unchanged"),
         ({"row_kinds": "flink"}, "row_kinds"),
-    ]:
+    ]
+    for arguments, text in refused:
         with pytest.raises(lancemem.InvalidInputError, match=text):
-            board.changes(level="input", **arguments)  # type: ignore[call-overload]
+            board.changes(level="input", **arguments)
     with pytest.raises(lancemem.InvalidInputError, match="level"):
         board.changes_consumer("mirror", level="input")
 

@@ -395,7 +395,7 @@ class ChangeFeedPart:
 
 
 def refuse_level(level: str) -> None:
-    """Refuse a level that has no consumers.
+    """Refuse a level that consumers and Spark do not read.
 
     Args:
         level: The level.
@@ -405,8 +405,8 @@ def refuse_level(level: str) -> None:
     """
     if level != _LEVEL:
         raise _lancemem.InvalidInputError(
-            f'the level of a consumer is "{_LEVEL}", the changes of versions, got {level!r}; a '
-            f'reader of level "{_INPUT}" stores `feed.until` itself'
+            f'here the level of a change feed is "{_LEVEL}", the changes of versions, got '
+            f'{level!r}; `Table.changes` alone reads level "{_INPUT}"'
         )
 
 
