@@ -122,7 +122,7 @@ impl InputShape {
     pub fn events(&self, rows: &RecordBatch, piece: &Piece, first: u64) -> Result<RecordBatch> {
         let count = rows.num_rows();
         let missing = || Error::internal(format!("events were read without {TOMBSTONE}"));
-        let deletes = rows.column_by_name(TOMBSTONE).and_then(|column| column.as_boolean_opt());
+        let deletes = rows.column_by_name(TOMBSTONE).and_then(AsArray::as_boolean_opt);
         let deletes = deletes.ok_or_else(missing)?;
         let kind = |delete: Option<bool>| {
             if delete == Some(true) { "delete" } else { "upsert" }
