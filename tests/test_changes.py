@@ -420,7 +420,7 @@ def test_what_a_feed_cannot_have_is_refused(board: lancemem.Table) -> None:
             board.changes(**arguments)  # type: ignore[arg-type]
     for since in ("41", 1.5):
         with pytest.raises(TypeError, match="a version or a datetime"):
-            board.changes(since)  # type: ignore[arg-type]
+            board.changes(since)  # type: ignore[call-overload]
     with pytest.raises(lancemem.InvalidInputError, match="num_parts is at least 1"):
         board.changes().parts(0)
     with pytest.raises(lancemem.InvalidInputError, match="num_parts"):

@@ -52,6 +52,7 @@ __all__ = [
     "FlushedLog",
     "ForkedHandleError",
     "Garbage",
+    "InputFeed",
     "InternalError",
     "InvalidInputError",
     "Job",
@@ -101,6 +102,7 @@ __all__ = [
     "enable",
     "evaluate",
     "exists",
+    "input_change_feed",
     "move_changes_consumer",
     "open_table",
     "unsharded",
@@ -176,8 +178,10 @@ class ChangesUnavailableError(LancememError):
 class ChangesExpiredError(LancememError):
     """The version behind which changes were asked for was cleaned up. Start from one that is left.
 
+    With level "input", events behind the position were compacted and collected.
+
     Attributes:
-        oldest: The oldest version that is left.
+        oldest: The oldest version that is left. With level "input" the oldest generation.
     """
 
     oldest: int
@@ -365,6 +369,29 @@ def change_feed(
         filter: As in `Table.changes`.
         skip_unchanged: As in `Table.changes`.
         row_kinds: As in `Table.changes`.
+
+    Returns:
+        The feed.
+
+    Raises:
+        LancememError: As in `Table.changes`.
+    """
+
+def input_change_feed(
+    table: Table,
+    since: str | None = None,
+    until: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: _Filter | None = None,  # noqa: A002
+) -> InputFeed:
+    """Describe the events of a table. `Table.changes` of the package calls this.
+
+    Args:
+        table: The table.
+        since: A position, the `until` of an earlier feed.
+        until: A position.
+        columns: As in `Table.changes`.
+        filter: As in `Table.changes`.
 
     Returns:
         The feed.
@@ -2360,6 +2387,56 @@ class ChangeFeed:
         Raises:
             InvalidInputError: `num_parts` is below 1.
         """
+
+    def __iter__(self) -> BatchIterator: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class InputFeed:
+    """The events between two positions, not yet read. Made by `Table.changes(level="input")`.
+
+    A feed has every upsert and every delete as it came: shard by shard, those of a shard in the
+    order of arrival. Every read of it returns the same rows. It has `__arrow_c_stream__`, so what
+    reads Arrow reads it; iterating over it reads batches.
+
+    Example:
+        feed = table.changes(level="input", since=position)
+        position = feed.until
+    """
+
+    @property
+    def since(self) -> str | None:
+        """The position behind which the feed starts. None: the events that no compaction moved."""
+
+    @property
+    def until(self) -> str:
+        """The position behind the last event: the `since` of the next feed."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, then `_change_type`, `_shard`, `_generation` and `_row`."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Start a read and return it as a reader of pyarrow, which can be read once."""
+
+    def to_batches(self) -> BatchIterator:
+        """Return the events in batches, each fetched when it is asked for. `iter` does the same."""
+
+    def to_table(self) -> pa.Table:
+        """Return all events."""
+
+    def to_pandas(self, **options: object) -> pd.DataFrame:
+        """Return all events as a pandas frame.
+
+        Args:
+            **options: Options of `pyarrow.Table.to_pandas`.
+
+        Returns:
+            The frame.
+        """
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all events as a polars frame."""
 
     def __iter__(self) -> BatchIterator: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lancemem import _lancemem
 from lancemem.change_consumer import ChangesConsumer
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lancemem._lancemem import ConsumerInfo, _Filter, _RowKinds, _Slice, _State
+    from lancemem._lancemem import ConsumerInfo, InputFeed, _Filter, _RowKinds, _Slice, _State
 
 __all__ = ["ChangeFeed", "ChangeFeedPart", "TableChangeFeeds"]
 
 _LEVEL = "committed"
+_INPUT = "input"
 
 
 class TableChangeFeeds(_lancemem.Table):
@@ -30,17 +31,39 @@ class TableChangeFeeds(_lancemem.Table):
 
     _storage_options: dict[str, str] | None = None
 
-    def changes(  # noqa: PLR0913 - each narrows the feed
+    @overload
+    def changes(
         self,
         since: _State | None = None,
         until: _State | None = None,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,
+        *,
+        level: Literal["committed"] = "committed",
+        skip_unchanged: bool = False,
+        row_kinds: _RowKinds = "delta",
+    ) -> ChangeFeed: ...
+    @overload
+    def changes(
+        self,
+        since: str | None = None,
+        until: str | None = None,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,
+        *,
+        level: Literal["input"],
+    ) -> InputFeed: ...
+    def changes(  # noqa: PLR0913 - each narrows the feed
+        self,
+        since: _State | str | None = None,
+        until: _State | str | None = None,
         columns: Sequence[str] | None = None,
         filter: _Filter | None = None,  # noqa: A002
         *,
         level: str = _LEVEL,
         skip_unchanged: bool = False,
         row_kinds: _RowKinds = "delta",
-    ) -> ChangeFeed:
+    ) -> ChangeFeed | InputFeed:
         """Describe the inserts, updates and deletes between two versions of the base table.
 
         Rows reach the base table with a compaction. A feed has the net change of each key for each
@@ -55,17 +78,22 @@ class TableChangeFeeds(_lancemem.Table):
             columns: Columns of the table in the result. Default: all.
             filter: As the `filter` of `scan`. It sees both images of an update, which the feed has
                 where one of them meets it.
-            level: "committed", the changes of versions.
+            level: "committed", the changes of versions. "input", the upserts and deletes as they
+                came, before any compaction: `since` and `until` are then positions, which are the
+                `until` of earlier feeds, and the default of `since` is every event that no
+                compaction has moved. A filter of this level leaves a delete out only where it is
+                false with null in all columns but the key.
             skip_unchanged: Leave out an update whose images are equal in the columns of the feed.
                 Default: False.
             row_kinds: The values of `_change_type`. "delta" has `insert`, `update_preimage`,
                 `update_postimage` and `delete`; "flink" has `+I`, `-U`, `+U` and `-D`.
 
         Returns:
-            A feed that has not been read.
+            A feed that has not been read. With level "input" an `InputFeed`.
 
         Raises:
-            ChangesExpiredError: The version of `since` was cleaned up.
+            ChangesExpiredError: The version of `since` was cleaned up, or an event behind its
+                position was compacted and collected.
             ChangesUnavailableError: The changes of a version cannot be derived.
             InvalidInputError: A version never was, `since` is after `until`, an argument has no
                 such value, a column is not in the table, or the table has a column with one of the
@@ -77,7 +105,19 @@ class TableChangeFeeds(_lancemem.Table):
             mirror.apply_changes(feed, txn=("mirror", feed.until))
             position = feed.until
         """
-        refuse_level(level)
+        if level == _INPUT:
+            if skip_unchanged or row_kinds != "delta":
+                raise _lancemem.InvalidInputError(
+                    'a change feed of level "input" has no images before: leave out skip_unchanged '
+                    "and row_kinds"
+                )
+            positions = {"since": _position(since, "since"), "until": _position(until, "until")}
+            return _lancemem.input_change_feed(self, **positions, columns=columns, filter=filter)
+        if level != _LEVEL:
+            raise _lancemem.InvalidInputError(
+                f'the level of a change feed is "{_LEVEL}", the changes of versions, or '
+                f'"{_INPUT}", the upserts and deletes as they came, got {level!r}'
+            )
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
         handle = _lancemem.change_feed(self, _state(since), _state(until), **given)
@@ -355,7 +395,7 @@ class ChangeFeedPart:
 
 
 def refuse_level(level: str) -> None:
-    """Refuse a level that there is not.
+    """Refuse a level that consumers and Spark do not read.
 
     Args:
         level: The level.
@@ -365,11 +405,21 @@ def refuse_level(level: str) -> None:
     """
     if level != _LEVEL:
         raise _lancemem.InvalidInputError(
-            f'the level of a change feed is "{_LEVEL}", the changes of versions, got {level!r}'
+            f'here the level of a change feed is "{_LEVEL}", the changes of versions, got '
+            f'{level!r}; `Table.changes` alone reads level "{_INPUT}"'
         )
 
 
-def _state(given: _State | None) -> _State | None:
+def _position(given: _State | str | None, name: str) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    raise _lancemem.InvalidInputError(
+        f'{name}: level "{_INPUT}" starts and ends at a position, the `until` of an earlier feed '
+        f"of that level, got {given!r}"
+    )
+
+
+def _state(given: Any) -> Any:  # noqa: ANN401 - the extension refuses what is no state
     # As Python does, a time without a zone is local time.
     return given.astimezone(UTC) if isinstance(given, datetime) else given
 

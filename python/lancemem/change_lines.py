@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import sys
 import threading
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "lines"]
 
 _ADDED = ("_change_type", "_commit_version", "_commit_timestamp")
+_ADDED_TO_EVENTS = ("_change_type", "_shard", "_generation", "_row")
+# How the text of a position begins.
+_POSITION = "input1"
 
 
 def add_parser(
@@ -43,13 +47,22 @@ def add_parser(
         metavar="V",
         type=_state,
         help="the version behind which to start, or a time such as 2026-01-31T12:00:00+00:00; "
-        "default: every row as an insert",
+        "default: every row as an insert; with --level input a position, default: every event that "
+        "no compaction has moved",
     )
     parser.add_argument(
         "--until",
         metavar="V",
         type=_state,
-        help="the last version, or a time; default: the newest version",
+        help="the last version, or a time; default: the newest version; with --level input a "
+        "position",
+    )
+    parser.add_argument(
+        "--level",
+        choices=["committed", "input"],
+        default="committed",
+        help="the changes of versions, or the upserts and deletes as they came; with "
+        "input the position behind the last event goes to standard error",
     )
     parser.add_argument("--filter", metavar="SQL", help="a condition on the columns of the table")
     parser.add_argument(
@@ -80,11 +93,12 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     """
     if options.follow and options.until is not None:
         raise lancemem.InvalidInputError("--follow has no end: leave out --until")
-    line = _json if options.json else _text
+    text = _event if options.level == "input" else _text
+    line = _json if options.json else text
     since = options.since
     while True:
         try:
-            feed = table.changes(since, options.until, filter=options.filter)
+            feed = table.changes(since, options.until, filter=options.filter, level=options.level)
         except lancemem.RetryableError:
             if not options.follow:
                 raise
@@ -93,23 +107,33 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
                 yield from map(line, batch.to_pylist())
             since = feed.until
         if not options.follow:
+            if options.level == "input":
+                sys.stderr.write(f"position {since}\n")
             return
         threading.Event().wait(options.interval)
 
 
-def _state(text: str) -> int | datetime:
+def _state(text: str) -> int | datetime | str:
     if text.isascii() and text.isdecimal():
         return int(text)
+    if text.startswith(_POSITION):
+        return text
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        message = f"expected a version or a time in the form of ISO 8601, got {text!r}"
+        message = f"expected a version, a time in the form of ISO 8601 or a position, got {text!r}"
         raise argparse.ArgumentTypeError(message) from None
 
 
 def _text(row: dict[str, Any]) -> str:
     values = {name: value for name, value in row.items() if name not in _ADDED}
     told = f"{row['_commit_version']} {row['_commit_timestamp'].isoformat()} {row['_change_type']}"
+    return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
+
+
+def _event(row: dict[str, Any]) -> str:
+    values = {name: value for name, value in row.items() if name not in _ADDED_TO_EVENTS}
+    told = f"{row['_shard']}:{row['_generation']}:{row['_row']} {row['_change_type']}"
     return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
 
 

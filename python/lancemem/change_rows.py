@@ -14,7 +14,7 @@ from lancemem import _lancemem
 
 # Debezium's c, r, u, d; Delta's _change_type; the row kinds of Flink and Paimon; words.
 INSERTS = ("I", "i", "INSERT", "insert", "+I", "c", "r")
-UPDATES = ("U", "u", "UPDATE", "update", "+U", "update_postimage")
+UPDATES = ("U", "u", "UPDATE", "update", "+U", "update_postimage", "upsert")
 DELETES = ("D", "d", "DELETE", "delete", "-D")
 # The row before an update. The row after the update has the same key and comes too.
 BEFORE = ("-U", "update_preimage")
@@ -25,6 +25,8 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = FEED_COLUMNS = (
     "_commit_version",
     "_commit_timestamp",
 )
+# The columns that a feed of level "input" adds.
+INPUT_COLUMNS = (CHANGE_TYPE, "_shard", "_generation", "_row")
 
 
 def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
@@ -64,7 +66,7 @@ def in_order(
     for name in (*names, *read):
         if name not in rows.column_names:
             raise _lancemem.InvalidInputError(f"table {table.uri}: changes have no column {name!r}")
-    added = FEED_COLUMNS if op_column == CHANGE_TYPE else ()
+    added = (*FEED_COLUMNS, *INPUT_COLUMNS) if op_column == CHANGE_TYPE else ()
     extra = [name for name in rows.column_names if name not in {*names, *read, *added}]
     if extra:
         raise _lancemem.InvalidInputError(

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import lancemem
+from lancemem.change_feed import refuse_level
 from lancemem.change_rows import FEED_COLUMNS
 from lancemem.spark import transactions
 from lancemem.spark.arrow_types import arrow_schema, cast_batch, spark_arrow_schema, spark_schema
@@ -102,12 +103,12 @@ class FeedOptions:
         columns: Sequence[str] | None,
     ) -> ChangeFeed:
         """Describe changes of a table with these options."""
+        refuse_level(self.level)
         return table.changes(
             since,
             until,
             columns,
             self.where,
-            level=self.level,
             skip_unchanged=self.skip_unchanged,
             row_kinds=self.row_kinds,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import lancemem
+from lancemem.change_feed import refuse_level
 from lancemem.change_rows import CHANGE_TYPE, COMMIT_VERSION, FEED_COLUMNS
 from lancemem.spark.reader import num_cores
 
@@ -55,7 +56,7 @@ class ChangeReads:
             where: A SQL filter that the engine applies. It sees both images of an update.
             startingVersion: Delta's name: the first version whose changes are read, `since` + 1.
             endingVersion: Delta's name: `until`.
-            level: As in `lancemem.Table.changes`.
+            level: "committed", the only level that Spark reads.
             skip_unchanged: As in `lancemem.Table.changes`.
             row_kinds: As in `lancemem.Table.changes`.
             splits: The maximum number of tasks. Default: as many as Spark has processors.
@@ -77,12 +78,12 @@ class ChangeReads:
         until = _either(until, endingVersion, "until", "endingVersion")
         if splits is not None and splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
+        refuse_level(level)
         feed = self._table.changes(
             since,
             until,
             columns,
             where,
-            level=level,
             skip_unchanged=skip_unchanged,
             row_kinds=row_kinds,
         )

@@ -26,6 +26,7 @@ mod errors;
 mod filter;
 mod finalization;
 mod input;
+mod input_changes;
 mod job;
 mod keys;
 mod logging;
@@ -56,6 +57,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     catalog::register(module)?;
     changes::register(module)?;
+    input_changes::register(module)?;
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;

@@ -40,6 +40,8 @@ pub struct Replayed {
     pub last_position: WalPosition,
     /// The transaction ids of the writes of these rows.
     pub txns: Txns,
+    /// Whether every entry of these rows records its generation. Entries of lance record none.
+    pub is_numbered: bool,
 }
 
 /// The first look of a reader in another process at a shard.
@@ -226,7 +228,8 @@ impl Replay {
             let layout = memtable_layout(&self.schema, self.index);
             let memtable = Arc::new(MemTable::new(generation, layout));
             let txns = Txns::default();
-            self.memtables.push(Replayed { memtable, last_position: position, txns });
+            let last_position = position;
+            self.memtables.push(Replayed { memtable, last_position, txns, is_numbered: true });
         }
         let Some(replayed) = self.memtables.last_mut() else { return Ok(()) };
         for rows in rows.batches {
@@ -236,6 +239,7 @@ impl Replay {
         }
         replayed.last_position = position;
         replayed.txns.merge(&rows.txns);
+        replayed.is_numbered &= rows.generation.is_some();
         Ok(())
     }
 

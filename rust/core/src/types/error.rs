@@ -117,13 +117,13 @@ pub enum Error {
         /// Lance's name of the operation that committed it.
         operation: String,
     },
-    /// The version behind which changes were asked for was cleaned up: an input error, but the
-    /// caller can start from a version that is left.
+    /// The version behind which changes were asked for was cleaned up, or the generation of events
+    /// was collected: an input error, but the caller can start from what is left.
     #[error("{message}")]
     ChangesExpired {
         /// What is wrong, and the next step.
         message: String,
-        /// The oldest version that is left.
+        /// The oldest version or generation that is left.
         oldest: u64,
     },
     /// A later claim took the shard.

@@ -2,8 +2,9 @@
 //!
 //! Owns: changes as differences of two manifests, their pairing by key, and their images as
 //! streams. Nothing is stored for it: a feed is a pure function of immutable versions.
-//! Does not own: rows that no compaction has moved yet, which no version has; which versions a
-//! caller asks for, or the pins of consumers (`table`).
+//! Does not own: which versions or SSTables a caller asks for, or the pins of consumers (`table`).
+//!
+//! `input` is another level: the events of SSTables and logs before any compaction moves them.
 //!
 //! Reading order: `types`, `errors`, `selection`, `shape`, `row_hash`, `images`, `derive` (with
 //! `altered`), `pair` (with `held_keys`), `parts`, `feed`.
@@ -26,6 +27,7 @@ mod errors;
 mod feed;
 mod held_keys;
 mod images;
+mod input;
 mod pair;
 mod parts;
 mod row_hash;
@@ -35,6 +37,8 @@ mod types;
 
 pub use errors::expired;
 pub use feed::{ChangeFeed, Range};
+pub use input::{EventSource, InputFeed, InputOptions, InputPosition, Piece, ShardPosition};
+pub(crate) use input::{InputShape, errors as input_errors};
 pub use types::{
     CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeCounts, ChangeOptions, ChangePart,
     ChangeSlice, ChangeVersion, Image, Moment, RESERVED, RowKinds,

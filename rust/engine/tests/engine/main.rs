@@ -12,6 +12,7 @@ mod changes;
 mod compactions;
 mod fixture;
 mod flushes;
+mod input_changes;
 mod lingering;
 mod lookups;
 mod model;

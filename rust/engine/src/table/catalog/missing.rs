@@ -41,7 +41,7 @@ impl Catalog {
     /// Shards that this table created start at 1, or behind the progress. Other shards may be older
     /// than the index: if an index is dropped and added again, the progress is lost. What such a
     /// shard flushed before the oldest SSTable that it lists is in the base table.
-    fn first_generation(&self, manifest: &ShardManifest) -> Generation {
+    pub(in crate::table) fn first_generation(&self, manifest: &ShardManifest) -> Generation {
         let ordinal = self.ordinal_of(manifest).and_then(|ordinal| u32::try_from(ordinal).ok());
         let own = ordinal.map(|it| shard_id_of(self.table_id, self.shard_spec_id, it));
         if self.table_id.is_some() && own == Some(manifest.shard_id) {

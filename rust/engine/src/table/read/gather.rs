@@ -185,6 +185,37 @@ impl Reader {
         self.snapshot_over(latest, parts, sources).await
     }
 
+    /// What storage has of every shard, the rows of its log included, and the newest base version,
+    /// under whose columns these rows are.
+    pub(super) async fn stored_parts(&self) -> Result<(Vec<ShardParts>, BaseVersion)> {
+        let mut columns = self.catalog.base.known().schema;
+        loop {
+            let (consistency, purpose) = (Consistency::Durable, Purpose::Scan);
+            let reading = Reading { consistency, jobs: &[], rows: &columns.rows, purpose };
+            let parts = match self.parts_of_all(reading).await {
+                Ok(parts) => parts,
+                Err(error) => {
+                    columns = self.newer_columns(error, &columns).await?;
+                    continue;
+                }
+            };
+            let latest = self.catalog.latest().await?;
+            let in_memory = parts.iter().any(|part| !part.memtables.is_empty());
+            if !in_memory || Arc::ptr_eq(&latest.schema, &columns) {
+                return Ok((parts, latest));
+            }
+            columns = latest.schema;
+        }
+    }
+
+    /// Whether every entry of the shard's log that was read records its generation.
+    pub(super) async fn is_log_numbered(&self, shard_id: ShardId) -> bool {
+        let tail = self.tail_of(shard_id);
+        let tail = tail.lock().await;
+        let mut replayed = tail.place.iter().flat_map(|place| place.replay.memtables());
+        replayed.all(|replayed| replayed.is_numbered)
+    }
+
     /// The newest columns, after shards could not be read under `known`.
     ///
     /// # Errors

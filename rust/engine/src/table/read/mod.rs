@@ -6,7 +6,7 @@
 //! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
 //!
 //! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `changes`, `consumers`,
-//! `again`, `dead_rows`, `scan`, `get`.
+//! `input_events`, `again`, `dead_rows`, `scan`, `get`.
 //!
 //! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
 //! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
@@ -18,6 +18,7 @@ mod dead_rows;
 mod foreign_rows;
 mod gather;
 mod get;
+mod input_events;
 mod live_job;
 mod scan;
 mod token;
