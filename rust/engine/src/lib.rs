@@ -33,8 +33,8 @@ pub mod table;
 pub mod visibility;
 
 pub use changes::{
-    ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Moment,
-    RowKinds,
+    ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Changelog,
+    Moment, RowKinds,
 };
 pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,

@@ -15,7 +15,7 @@ use super::paths;
 use crate::types::{Error, Result};
 
 /// The key of a transaction's properties with the [`StoredRows`] of its version.
-pub const CHANGES: &str = "lancemem.changes";
+pub const CHANGES: &str = "lancemem.changelog";
 /// The value of [`CHANGES`] where the version changes no row.
 pub const NO_ROWS: &str = "none";
 

@@ -38,7 +38,7 @@ pub use write::{
     BulkWriter, CommitResult, Job, StagedSsTable, TableWriter, WriteResult, WriterStats,
 };
 
-use maintain::MaintenanceState;
+use maintain::{MaintenanceState, PublishedState};
 use read::Reader;
 
 /// A Lance table with shards that take upserts.
@@ -48,6 +48,7 @@ pub struct Table {
     reader: Reader,
     /// Held by the round of maintenance that runs.
     maintenance: tokio::sync::Mutex<MaintenanceState>,
+    published: PublishedState,
 }
 
 impl Table {
@@ -82,7 +83,8 @@ impl Table {
     fn over(catalog: Catalog) -> Arc<Self> {
         let catalog = Arc::new(catalog);
         let reader = Reader::new(catalog.clone(), write::running_snapshot);
-        Arc::new(Self { catalog, reader, maintenance: tokio::sync::Mutex::default() })
+        let maintenance = tokio::sync::Mutex::default();
+        Arc::new(Self { catalog, reader, maintenance, published: PublishedState::default() })
     }
 
     /// The URI of the table.

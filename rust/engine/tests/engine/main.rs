@@ -17,5 +17,6 @@ mod lookups;
 mod model;
 mod queries;
 mod schema_changes;
+mod stored_changes;
 mod time_travel;
 mod writers;
