@@ -1,8 +1,9 @@
 """The law of change feeds, over random programs of everything that commits to a base table.
 
 Owns: that state(since) and changes(since, until) give state(until), for every pair of versions;
-that counts are rows, feeds that follow each other are one feed, parts are the whole, and that a
-consumer that ends at any step commits each change once. Not here: single operations (test_changes).
+that counts are rows, feeds that follow each other are one feed, parts are the whole, that stored
+changes are those that are derived, and that a consumer that ends at any step commits each change
+once. Not here: single operations (test_changes, test_changes_stored).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -37,11 +40,23 @@ class _Program:
     """A table, and random commits to it."""
 
     def __init__(
-        self, uri: str, rng: random.Random, *, keyed: bool, overwrites: bool = True
+        self,
+        uri: str,
+        rng: random.Random,
+        *,
+        keyed: bool,
+        overwrites: bool = True,
+        stored: bool = False,
     ) -> None:
         sharding = lancemem.bucket("id", 2) if keyed else lancemem.unsharded()
         key = ["id"] if keyed else []
-        self.table = lancemem.create_table(uri, SCHEMA, primary_key=key, sharding=sharding)
+        self.table = lancemem.create_table(
+            uri,
+            SCHEMA,
+            primary_key=key,
+            sharding=sharding,
+            changelog="stored" if stored else None,
+        )
         self.rng, self.keyed, self.overwrites = rng, keyed, overwrites
 
     def run(self, steps: int) -> None:
@@ -174,14 +189,62 @@ def counts(feed: lancemem.ChangeFeed) -> tuple[int, int, int, int]:
     return of.num_inserted, of.num_updated, of.num_deleted, of.num_rows
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["derived", "stored"])
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "unkeyed"])
-@pytest.mark.parametrize("number", range(4))
-def test_a_state_and_the_changes_behind_it_give_each_later_state(number: int, keyed: bool) -> None:
+@pytest.mark.parametrize("number", range(2))
+def test_a_state_and_the_changes_behind_it_give_each_later_state(
+    number: int, keyed: bool, stored: bool
+) -> None:
     rng = random.Random(f"{seed()}/{number}/{keyed}")  # noqa: S311 - a program, no secret
     with tempfile.TemporaryDirectory() as folder:
-        program = _Program(f"{folder}/t.lance", rng, keyed=keyed)
+        program = _Program(f"{folder}/t.lance", rng, keyed=keyed, stored=stored)
         program.run(STEPS)
         check_pairs(program, rng)
+        if stored:
+            check_both_forms(program)
+
+
+@contextmanager
+def derived(table: lancemem.Table) -> Iterator[None]:
+    """Hide the stored changes of a table, so that all changes are derived."""
+    there = Path(table.uri) / "_lancemem" / "changelog"
+    away = there.with_name("changelog-away")
+    there.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(there)
+
+
+def check_both_forms(program: _Program) -> None:
+    """Check that stored changes have the rows, order, counts and parts of derived ones."""
+    last = program.dataset.version
+    asked: list[dict[str, Any]] = [
+        {},
+        {"skip_unchanged": True},
+        {"filter": "v % 2 = 1", "columns": ["v", "id"]},
+        {"row_kinds": "flink", "columns": ["id"]},
+    ]
+    ranges = [(since, last) for since in range(last)] + [(0, until) for until in range(1, last)]
+    num_stored = 0
+    for since, until in ranges:
+        for arguments in asked:
+            feed = program.table.changes(since, until, **arguments)
+            rows, parts = feed.to_table(), feed.parts(3)
+            num_stored += sum(version.is_stored for version in feed.versions)
+            with derived(program.table):
+                other = program.table.changes(since, until, **arguments)
+                assert not any(version.is_stored for version in other.versions)
+                assert other.to_table() == rows
+                assert counts(other) == counts(feed)
+                assert [pa.table(part) for part in other.parts(3)] == [
+                    pa.table(part) for part in parts
+                ]
+            assert [version.version for version in other.versions] == [
+                version.version for version in feed.versions
+            ]
+            assert pa.concat_tables([rows.slice(0, 0), *map(pa.table, parts)]) == rows
+    assert num_stored > 0, "the program ends with a compaction of rows"
 
 
 def check_pairs(program: _Program, rng: random.Random) -> None:
@@ -284,11 +347,12 @@ def assert_is_state(
         assert Counter(mirror.items()) == state(table.uri, info.position)
 
 
-def test_a_net_step_over_versions_that_are_gone_keeps_the_law() -> None:
+@pytest.mark.parametrize("stored", [False, True], ids=["derived", "stored"])
+def test_a_net_step_over_versions_that_are_gone_keeps_the_law(stored: bool) -> None:
     rng = random.Random(seed())  # noqa: S311 - a program, no secret
     for keyed in (True, False):
         with tempfile.TemporaryDirectory() as folder:
-            program = _Program(f"{folder}/t.lance", rng, keyed=keyed)
+            program = _Program(f"{folder}/t.lance", rng, keyed=keyed, stored=stored)
             program.run(4)
             since = program.dataset.version
             before = state(program.table.uri, since)

@@ -61,13 +61,15 @@ class Side(Protocol):
 
 
 class Lancemem:
-    """A table of lancemem."""
+    """A table of lancemem, whose changes are derived or stored."""
 
-    def __init__(self, folder: Path, base: pa.Table) -> None:
+    def __init__(self, folder: Path, base: pa.Table, *, stored: bool = False) -> None:
         """Create the table with its rows in the base table."""
-        self.uri = str(folder / "ours.lance")
+        self.uri = str(folder / ("stored.lance" if stored else "derived.lance"))
         self.table = lancemem.create_table(self.uri, SCHEMA, primary_key="id")
         self.commit(base)
+        if stored:
+            self.table.alter(changelog="stored")
         self.since = lance.dataset(self.uri).version
 
     def commit(self, changed: pa.Table) -> None:
@@ -78,6 +80,10 @@ class Lancemem:
     def read(self) -> int:
         """Read the feed in batches."""
         return sum(batch.num_rows for batch in self.table.changes(self.since))
+
+    def is_stored(self) -> bool:
+        """Whether every version that changes rows has them stored."""
+        return all(version.is_stored for version in self.table.changes(self.since).versions)
 
     def scan(self) -> int:
         """Read the whole table with pylance."""

@@ -17,7 +17,7 @@ Then too nothing is written.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 import pandas as pd  # noqa: TID253 - a stub is never run
@@ -146,6 +146,7 @@ _Txn: TypeAlias = tuple[str, int]
 # A version, or the newest version that was committed by a time.
 _State: TypeAlias = int | datetime
 _RowKinds: TypeAlias = Literal["delta", "flink"]
+_Changelog: TypeAlias = Literal["stored"]
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
@@ -218,6 +219,7 @@ def create_table(
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
+    changelog: _Changelog | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Table:
     """Create an empty table with its shards, and open it.
@@ -233,6 +235,8 @@ def create_table(
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
+        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. Default:
+            changes are derived.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
 
@@ -1274,8 +1278,14 @@ class Table:
             table.compact(dry_run=True).sstables
         """
 
-    def alter(self, *, deletion_vectors: bool) -> int:
-        """Change a setting of the table.
+    def alter(
+        self,
+        *,
+        deletion_vectors: bool | None = None,
+        changelog: _Changelog | EllipsisType | None = ...,
+        changelog_retention: timedelta | None = None,
+    ) -> int:
+        """Change settings of the table.
 
         In deletion-vector mode a look-up beside each flush records, by position, which rows the new
         SSTable supersedes. Reads with consistency "flushed" then compare no keys, not even the
@@ -1285,18 +1295,29 @@ class Table:
         look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
         Rows without a look-up are compared by key.
 
+        With a stored changelog each compaction stores the changes of its version, which `changes`
+        then reads instead of deriving them. They stay readable after the version is cleaned up.
+
         Args:
             deletion_vectors: True enters the mode, and looks up every flushed SSTable before the
                 call returns. False compacts every flushed SSTable first, and leaves the mode.
+                Default: as it is.
+            changelog: "stored" stores the changes of each compaction from here on. None ends that;
+                changes that are stored stay for the retention. Default: as it is.
+            changelog_retention: How long stored changes are kept, at least. Default: as it is, and
+                at first seven days.
 
         Returns:
-            The version of the base table that records the setting.
+            The version of the base table that records the settings.
 
         Raises:
-            InvalidInputError: The table has no primary key.
+            InvalidInputError: No setting is named, `changelog` has no such value, the table has no
+                primary key (`deletion_vectors`), or it has a column with one of the names that a
+                change feed adds (`changelog`).
 
         Example:
             table.alter(deletion_vectors=True)
+            table.alter(changelog="stored", changelog_retention=timedelta(days=3))
         """
 
     def alter_column(self, name: str, type: pa.DataType) -> int:  # noqa: A002
@@ -1397,6 +1418,13 @@ class Table:
 
         Raises:
             InvalidInputError: The table has no primary key.
+        """
+
+    @property
+    def changelog(self) -> _Changelog | None:
+        """Whether compactions store their changes, at the newest version that this handle has seen.
+
+        "stored" where they do, None where changes are derived.
         """
 
     @property
@@ -2450,6 +2478,7 @@ class ChangeVersion:
         timestamp: When it was committed.
         operation: Lance's name of the commit. None where several versions are one step, because
             those in between were cleaned up, or where it is not recorded.
+        is_stored: Whether a compaction stored its changes. Else they are derived.
     """
 
     @property
@@ -2458,6 +2487,8 @@ class ChangeVersion:
     def timestamp(self) -> datetime: ...
     @property
     def operation(self) -> str | None: ...
+    @property
+    def is_stored(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -2576,7 +2607,7 @@ class Acknowledged:
 
 @final
 class Garbage:
-    """A file, or the folder of an SSTable, that no reader needs.
+    """A file, or the folder of an SSTable or of stored changes, that no reader needs.
 
     Attributes:
         kind: What it is.
@@ -2596,6 +2627,8 @@ class Garbage:
         "record index run",
         "deletion vectors",
         "staged write",
+        "published changes",
+        "stored changes",
         "base files",
     ]: ...
     @property

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lancemem._lancemem import MaintenanceConfig, Sharding, WriterConfig, _Rows, _Schema
+    from lancemem._lancemem import (
+        MaintenanceConfig,
+        Sharding,
+        WriterConfig,
+        _Changelog,
+        _Rows,
+        _Schema,
+    )
 
 __all__ = ["create_table", "drop_table", "enable", "exists", "open_table"]
 
@@ -37,6 +44,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
+    changelog: _Changelog | None = None,
     storage_options: dict[str, str] | None = None,
     exist_ok: bool = False,
     mode: str = "create",
@@ -62,6 +70,8 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
+        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. Default:
+            changes are derived.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
         exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
@@ -103,6 +113,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         "sharding": chosen,
         "config": config,
         "maintenance": maintenance,
+        "changelog": changelog,
     }
     if mode == "overwrite":
         with tempfile.TemporaryDirectory() as folder:

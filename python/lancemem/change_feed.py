@@ -67,8 +67,8 @@ class TableChangeFeeds(_lancemem.Table):
         """Describe the inserts, updates and deletes between two versions of the base table.
 
         Rows reach the base table with a compaction. A feed has the net change of each key for each
-        version. Nothing is written for it: a feed is derived from the versions, also from those
-        that other programs commit. Docs: docs/changes.md.
+        version. It is derived from the versions, also from those that other programs commit, or
+        read from what a compaction stored (`alter(changelog="stored")`). Docs: docs/changes.md.
 
         Args:
             since: The version that the caller has: the feed starts behind it. A datetime is the
@@ -92,8 +92,8 @@ class TableChangeFeeds(_lancemem.Table):
             A feed that has not been read. With level "input" an `InputFeed`.
 
         Raises:
-            ChangesExpiredError: The version of `since` was cleaned up, or an event behind its
-                position was compacted and collected.
+            ChangesExpiredError: The version of `since` was cleaned up and the changes behind it are
+                not stored, or an event behind its position was compacted and collected.
             ChangesUnavailableError: The changes of a version cannot be derived.
             InvalidInputError: A version never was, `since` is after `until`, an argument has no
                 such value, a column is not in the table, or the table has a column with one of the

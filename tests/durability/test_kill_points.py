@@ -1,14 +1,16 @@
 """The rows after SIGKILL directly after a chosen call to the file system.
 
-Owns: the points, by name, and kills at each: of puts, claims, flushes, closes, compactions and
-collections, on a real disk. Does not own: kills at random times (test_kill), power cuts
-(test_power_cut), what the names on a disk mean (docs/format.md).
+Owns: the points, by name, and kills at each: of puts, claims, flushes, closes, compactions with
+and without stored changes, and collections, on a real disk. Does not own: kills at random times
+(test_kill), power cuts (test_power_cut), what the names on a disk mean (docs/format.md).
 """
 
 from __future__ import annotations
 
 import os
 import random
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -24,7 +26,6 @@ from .survivors import survivors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # A soak sets the number.
 KILLS = int(os.environ.get("LANCEMEM_POINT_KILLS", "16"))
@@ -32,6 +33,7 @@ KILLS = int(os.environ.get("LANCEMEM_POINT_KILLS", "16"))
 SHARD = f"{TABLE}/_mem_wal/*"
 RUN = f"{SHARD}/*_gen_*"
 UNNAMED = f"{SHARD}/wal/#"
+CHANGES = f"{TABLE}/_lancemem/changelog"
 
 
 class Point(NamedTuple):
@@ -78,6 +80,11 @@ POINTS = {
     "base version written": Point(1, "write", f"{TABLE}/_versions/*.manifest#*"),
     "base version named": Point(1, "link", f"{TABLE}/_versions/*.manifest"),
     "base versions synced": Point(1, "synced", f"{TABLE}/_versions"),
+    "change rows named": Point(1, "link", f"{CHANGES}/*/data/*.lance"),
+    "change rows synced": Point(1, "synced", f"{CHANGES}/*/data/*.lance"),
+    "changes described": Point(1, "link", f"{CHANGES}/*/changes.binpb"),
+    "changelog folder synced": Point(1, "synced", CHANGES),
+    "changes published": Point(1, "link", f"{CHANGES}/v*.binpb"),
     "log entry collected": Point(4, "unlink", f"{SHARD}/wal/*.arrow"),
     "run data collected": Point(1, "unlink", f"{RUN}/data/*.lance"),
     "run folder collected": Point(1, "unlink", RUN),
@@ -129,7 +136,9 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     folder.mkdir()
     pattern = f"{folder.name}/{point.pattern}"
     uri = str(folder / TABLE)
-    lancemem.create_table(uri, oracle.SCHEMA, primary_key="id")
+    stored = point.pattern.startswith(CHANGES)
+    changelog: Any = "stored" if stored else None
+    lancemem.create_table(uri, oracle.SCHEMA, primary_key="id", changelog=changelog)
     survived = 0
     for _ in range(KILLS):
         steps = [["resume", survived], ["start_job", CONFIG], *ROUND * ROUNDS]
@@ -141,3 +150,18 @@ def test_a_kill_behind_any_call_loses_nothing_that_was_promised(
     table.compact()
     found = oracle.state_of(table.scan().to_table())
     assert oracle.prefix_length(found, survived, survived) == survived
+    if stored:
+        assert_changes_are_whole(table)
+
+
+def assert_changes_are_whole(table: lancemem.Table) -> None:
+    """Assert that stored changes are those that are derived, and that garbage is the rest."""
+    table.collect_garbage(older_than=timedelta(0))
+    feed = table.changes(0)
+    rows = feed.to_table()
+    assert any(version.is_stored for version in feed.versions)
+    there = Path(table.uri) / "_lancemem" / "changelog"
+    named = sum(version.is_stored for version in feed.versions)
+    assert sum(path.is_dir() for path in there.iterdir()) == named
+    there.rename(there.with_name("away"))
+    assert table.changes(0).to_table() == rows

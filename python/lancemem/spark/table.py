@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
+    from types import EllipsisType
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -212,6 +213,7 @@ class LancememTable(DeltaNames, ChangeReads):
         vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
+        changelog: Literal["stored"] | None = None,
     ) -> LancememTable:
         """Create a table.
 
@@ -226,6 +228,7 @@ class LancememTable(DeltaNames, ChangeReads):
                 vector search needs them.
             config: The defaults of every job of the table.
             maintenance: As in `lancemem.create_table`.
+            changelog: As in `lancemem.create_table`.
 
         Returns:
             The table.
@@ -260,6 +263,7 @@ class LancememTable(DeltaNames, ChangeReads):
             sharding=lancemem.unsharded() if sharding is None else sharding,
             config=config,
             maintenance=maintenance,
+            changelog=changelog,
         )
         return cls(spark, table)
 
@@ -838,19 +842,32 @@ class LancememTable(DeltaNames, ChangeReads):
                 maintenance.look_up(self._spark, self._table)
         return self._table.compact(count_logs=count_logs)
 
-    def alter(self, *, deletion_vectors: bool) -> int:
-        """Change a setting of the table, as `lancemem.Table.alter` does. Runs on the driver.
+    def alter(
+        self,
+        *,
+        deletion_vectors: bool | None = None,
+        changelog: Literal["stored"] | EllipsisType | None = ...,
+        changelog_retention: timedelta | None = None,
+    ) -> int:
+        """Change settings of the table, as `lancemem.Table.alter` does. Runs on the driver.
 
         Args:
-            deletion_vectors: Whether deletion-vector mode is on.
+            deletion_vectors: Whether deletion-vector mode is on. Default: as it is.
+            changelog: "stored" stores the changes of each compaction, None ends that. Default: as
+                it is.
+            changelog_retention: How long stored changes are kept. Default: as it is.
 
         Returns:
-            The version of the base table that records the setting.
+            The version of the base table that records the settings.
 
         Raises:
-            InvalidInputError: The table has no primary key.
+            InvalidInputError: No setting is named, or one cannot be used.
         """
-        return self._table.alter(deletion_vectors=deletion_vectors)
+        return self._table.alter(
+            deletion_vectors=deletion_vectors,
+            changelog=changelog,
+            changelog_retention=changelog_retention,
+        )
 
     def collect_garbage(
         self, *, dry_run: bool = False, older_than: timedelta | None = None

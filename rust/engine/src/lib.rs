@@ -33,8 +33,8 @@ pub mod table;
 pub mod visibility;
 
 pub use changes::{
-    ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, InputFeed,
-    InputOptions, InputPosition, Moment, RowKinds, ShardPosition,
+    ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Changelog,
+    InputFeed, InputOptions, InputPosition, Moment, RowKinds, ShardPosition,
 };
 pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,

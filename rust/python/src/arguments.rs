@@ -5,12 +5,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lancemem::{Consistency, LiveJob, NamedSql, OrderBy};
+use lancemem::{Changelog, Consistency, Error, LiveJob, NamedSql, OrderBy};
 use lancemem_face::options::{MissingKeys, consistency, is_descending};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyMapping, PySequence, PyString};
+use pyo3::types::{PyEllipsis, PyMapping, PySequence, PyString};
 
 use crate::errors::{InvalidInputError, of_face};
 use crate::finalization::outlive_interpreter;
@@ -50,6 +50,36 @@ impl FromPyObject<'_, '_> for KeyNames {
             return wrong(given, "a name or a list of names");
         }
         names(given).map(Self)
+    }
+}
+
+/// The changelog of a table as `alter` takes it: a name, None for none, and `...` for the present
+/// one.
+pub enum ChangelogName {
+    Kept,
+    Named(Option<String>),
+}
+
+impl ChangelogName {
+    /// The setting; `None` for the present one.
+    pub fn parsed(self) -> Result<Option<Changelog>, Error> {
+        match self {
+            Self::Kept => Ok(None),
+            Self::Named(name) => Changelog::parse(name.as_deref()).map(Some),
+        }
+    }
+}
+
+impl FromPyObject<'_, '_> for ChangelogName {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if given.is_instance_of::<PyEllipsis>() {
+            return Ok(Self::Kept);
+        }
+        let name: Option<String> =
+            given.extract().or_else(|_| wrong(given, "the name of a changelog, or None"))?;
+        Ok(Self::Named(name))
     }
 }
 

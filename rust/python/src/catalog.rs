@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use lancemem::table::CreateOptions;
-use lancemem::{Location, Sharding as RustSharding};
+use lancemem::{Changelog, Location, Sharding as RustSharding};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
 use crate::arguments::{FilePath, KeyNames, named_sql};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
-use crate::errors::InvalidInputError;
+use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::output::pyarrow_table_of;
 use crate::runtime::{run, run_on};
@@ -24,7 +24,7 @@ use crate::values::Sharding;
 #[pyfunction]
 #[pyo3(signature = (
     uri, schema, *, primary_key=None, sharding=None, config=None, maintenance=None,
-    storage_options=None
+    changelog=None, storage_options=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
@@ -35,13 +35,16 @@ fn create_table(
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     maintenance: Option<Maintenance>,
+    changelog: Option<&str>,
     storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
+    let changelog = Changelog::parse(changelog).map_err(|error| to_py(&error))?;
     let options = CreateOptions::new(input::schema(schema)?)
         .with_primary_key(primary_key.map_or_else(Vec::new, KeyNames::into_vec))
         .with_sharding(sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()))
         .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?)
-        .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?);
+        .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?)
+        .with_changelog(changelog);
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
     run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)

@@ -111,6 +111,7 @@ impl ChangeFeed {
             version: it.version,
             timestamp: it.timestamp,
             operation: it.operation,
+            is_stored: it.is_stored,
         };
         self.inner.peek().versions().into_iter().map(version).collect()
     }

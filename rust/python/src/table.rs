@@ -14,7 +14,8 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ColumnNames, Given, RunningJob, ScanColumns, ScanOrder, ShardName, level, missing_keys,
+    ChangelogName, ColumnNames, Given, RunningJob, ScanColumns, ScanOrder, ShardName, level,
+    missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::{Maintenance, WriterConfig};
@@ -392,10 +393,32 @@ impl Table {
     }
 
     #[doc = docstring!("Table.alter")]
-    #[pyo3(signature = (*, deletion_vectors))]
-    fn alter(&self, py: Python<'_>, deletion_vectors: bool) -> PyResult<u64> {
+    #[pyo3(signature = (
+        *, deletion_vectors=None, changelog=ChangelogName::Kept, changelog_retention=None
+    ))]
+    fn alter(
+        &self,
+        py: Python<'_>,
+        deletion_vectors: Option<bool>,
+        changelog: ChangelogName,
+        changelog_retention: Option<Duration>,
+    ) -> PyResult<u64> {
         let table = self.inner()?;
-        self.run(py, async move { table.alter_deletion_vectors(deletion_vectors).await })
+        let changelog = changelog.parsed().map_err(|error| to_py(&error))?;
+        let alters_changelog = changelog.is_some() || changelog_retention.is_some();
+        if deletion_vectors.is_none() && !alters_changelog {
+            return Err(InvalidInputError::new_err("alter changes nothing: name a setting"));
+        }
+        self.run(py, async move {
+            let mut version = 0;
+            if alters_changelog {
+                version = table.alter_changelog(changelog, changelog_retention).await?;
+            }
+            if let Some(on) = deletion_vectors {
+                version = table.alter_deletion_vectors(on).await?;
+            }
+            Ok(version)
+        })
     }
 
     #[doc = docstring!("Table.alter_column")]
@@ -488,6 +511,12 @@ impl Table {
     #[doc = docstring!("Table.drop_record_index")]
     fn drop_record_index(&self, py: Python<'_>) -> PyResult<()> {
         maintain::drop_record_index(py, &*self.inner()?)
+    }
+
+    #[doc = docstring!("Table.changelog")]
+    #[getter]
+    fn changelog(&self) -> PyResult<Option<&'static str>> {
+        Ok(self.inner()?.changelog().name())
     }
 
     #[doc = docstring!("Table.deletion_vectors")]

@@ -250,7 +250,12 @@ value! {
 }
 value! {
     /// A version of the base table that changes rows.
-    ChangeVersion { version: u64, timestamp: SystemTime, operation: Option<String> }
+    ChangeVersion {
+        version: u64,
+        timestamp: SystemTime,
+        operation: Option<String>,
+        is_stored: bool,
+    }
 }
 value! {
     /// How many rows a change feed has.

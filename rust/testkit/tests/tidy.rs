@@ -54,8 +54,17 @@ const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
 const BELOW_PLAN: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
-const BELOW_CHANGES: &[&str] =
-    &["errors", "damage", "row_address", "schema", "record_index", "snapshot", "plan"];
+const BELOW_CHANGES: &[&str] = &[
+    "errors",
+    "damage",
+    "row_address",
+    "schema",
+    "sstable",
+    "record_index",
+    "snapshot",
+    "visibility",
+    "plan",
+];
 const BELOW_COMPACTION: &[&str] = &[
     "errors",
     "holds",
@@ -65,6 +74,7 @@ const BELOW_COMPACTION: &[&str] = &[
     "snapshot",
     "visibility",
     "deletion_vectors",
+    "changes",
 ];
 const BELOW_TABLE: &[&str] = &[
     "errors",

@@ -6,6 +6,7 @@
 //! Does not own: object storage, clocks, or when something is written.
 
 mod cast;
+pub mod changelog;
 pub mod checksummed;
 mod floats;
 mod framed_file;
@@ -27,6 +28,7 @@ pub mod wal_entry;
 mod wal_trailer;
 mod zero_width;
 
+pub use changelog::{ChangeRows, FragmentRows, PublishedChanges, StoredRows};
 pub use floats::round_floats;
 pub use key::KeyEncoder;
 pub use key_values::key_values;

@@ -121,6 +121,41 @@ pub fn parse_run_vectors(file_name: &str) -> Option<&str> {
     (is_record_index_name(name) && is_plain_component(sstable)).then_some(sstable)
 }
 
+/// Folder of stored changes.
+pub const CHANGELOG: &str = "_lancemem/changelog";
+
+/// Folder of the change rows of one version, a Lance dataset.
+#[must_use]
+pub fn change_rows(name: &str) -> String {
+    format!("{CHANGELOG}/{name}")
+}
+
+/// The name of the file in such a folder that describes its rows.
+pub const CHANGE_ROWS_FILE: &str = "changes.binpb";
+
+/// The file that describes the change rows in the folder `name`.
+#[must_use]
+pub fn change_rows_file(name: &str) -> String {
+    format!("{}/{CHANGE_ROWS_FILE}", change_rows(name))
+}
+
+/// The file that publishes the changes of a version of the base table.
+#[must_use]
+pub fn published_changes(version: u64) -> String {
+    format!("{CHANGELOG}/v{version:016}.{MANIFEST_EXTENSION}")
+}
+
+/// The version in the name of a file that publishes changes; `None` for any other name.
+#[must_use]
+pub fn parse_published_changes(file_name: &str) -> Option<u64> {
+    let stem = file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?;
+    let digits = stem.strip_prefix('v')?;
+    let is_number = digits.len() >= 16 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let version = digits.parse().ok().filter(|_| is_number)?;
+    // More than 16 digits begin with no zero, so a version has one name.
+    published_changes(version).ends_with(file_name).then_some(version)
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {
@@ -224,6 +259,28 @@ mod tests {
             "a/b.0123456789abcdef.binpb",
         ] {
             assert_eq!(parse_run_vectors(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_publishes_changes_names_its_version() {
+        assert_eq!(published_changes(42), "_lancemem/changelog/v0000000000000042.binpb");
+        assert_eq!(change_rows_file("a"), "_lancemem/changelog/a/changes.binpb");
+        for version in [0, 42, 10_u64.pow(16), u64::MAX] {
+            let path = published_changes(version);
+            let name = path.rsplit('/').next().unwrap();
+            assert_eq!(parse_published_changes(name), Some(version));
+        }
+        for foreign in [
+            "",
+            "v42.binpb",
+            "v0000000000000042.binpb.tmp",
+            "0000000000000042.binpb",
+            "v00000000000000042.binpb",
+            "v000000000000004x.binpb",
+            "v99999999999999999999.binpb",
+        ] {
+            assert_eq!(parse_published_changes(foreign), None, "{foreign}");
         }
     }
 

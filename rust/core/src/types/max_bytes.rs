@@ -23,11 +23,12 @@ impl MaxBytes {
     /// The manifest of a shard or of an SSTable; the file that publishes a sorted run of the record
     /// index.
     pub const MANIFEST: Self = Self(256 << 20);
-    /// The deletion vectors of one SSTable: a bit for each of 2^32 rows is half of it.
+    /// The deletion vectors of one SSTable, or the description of stored changes: a bit for each of
+    /// 2^32 rows is half of it.
     pub const VECTORS: Self = Self(1 << 30);
     /// A bloom filter; lance has the same limit.
     pub const FILTER: Self = Self(128 << 20);
-    /// A version hint, or the decision about a bulk write.
+    /// A version hint, the decision about a bulk write, or a publication of stored changes.
     pub const NOTE: Self = Self(64 << 10);
 
     /// The limit as a number.

@@ -18,7 +18,7 @@ use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use super::derive::Died;
-use super::images::scan;
+use super::images::{Version, scan};
 use super::row_hash::RowHasher;
 use super::selection::{Picked, Selection};
 use super::shape::Shape;
@@ -145,7 +145,7 @@ impl<'a> Altered<'a> {
         let stored = self.shape.stored(dataset, columns)?;
         let hasher = RowHasher::new(&stored.schema)?;
         let mut hashes = Vec::new();
-        let mut read = scan(dataset, rows, stored).await?;
+        let mut read = scan(&Version::of(dataset.clone()), rows, stored).await?;
         while let Some(batch) = read.try_next().await? {
             let offsets = batch.addresses.values().iter().map(|address| split_address(*address).1);
             match &hasher {

@@ -1,7 +1,7 @@
 //! The rows that differ between two versions of the base table.
 //!
 //! Owns: what each operation of Lance can change, and the rows that died and came, from the
-//! fragments and deletion files of two manifests.
+//! fragments and deletion files of two manifests, or of one manifest and a commit to it.
 //! Does not own: rows whose columns were rewritten in place (`altered`), or which row of one side
 //! has the key of which row of the other (`pair`).
 
@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lance::Dataset;
+use lance::dataset::fragment::FileFragment;
 use lance::dataset::transaction::Operation;
 use lance_table::format::Fragment;
 use lancemem_core::types::Result;
@@ -112,12 +113,12 @@ pub async fn difference(
                 found.before.set(id, Picked::At(&died.only_before | &rewritten));
                 found.after.set(id, Picked::At(came | rewritten));
             }
-            _ => live(new, fragment.id, &mut found.after).await?,
+            _ => live(&fragment_of(new, fragment.id)?, &mut found.after).await?,
         }
     }
     if let Some(old) = old {
         for id in gone.into_keys() {
-            live(old, id, &mut found.before).await?;
+            live(&fragment_of(old, id)?, &mut found.before).await?;
         }
     }
     Ok(found)
@@ -131,10 +132,36 @@ fn has_rows_of(before: &Fragment, after: &Fragment, trust: Trust) -> bool {
         && (trust.keeps_ids || before.files.iter().any(|file| is_shared(&file.path)))
 }
 
+/// The rows that a commit changes which is not made yet: it removes fragments of `base`, gives
+/// others the deletion files of `updated`, and adds the fragments `added`.
+///
+/// # Errors
+/// A storage error.
+pub async fn difference_of_commit(
+    base: &Arc<Dataset>,
+    removed: &[u64],
+    updated: &[Fragment],
+    added: &[Fragment],
+) -> Result<Difference> {
+    let mut found = Difference::default();
+    for id in removed {
+        live(&fragment_of(base, *id)?, &mut found.before).await?;
+    }
+    for after in updated {
+        let before = deleted(&fragment_of(base, after.id)?).await?;
+        let died = deleted(&FileFragment::new(base.clone(), after.clone())).await? - before;
+        found.before.set(address_half(after.id)?, Picked::At(died));
+    }
+    for fragment in added {
+        live(&FileFragment::new(base.clone(), fragment.clone()), &mut found.after).await?;
+    }
+    Ok(found)
+}
+
 /// Adds all live rows of a fragment.
-async fn live(dataset: &Dataset, fragment: u64, rows: &mut Selection) -> Result<()> {
-    let count = fragment_of(dataset, fragment)?.count_rows(None).await.in_base(ACTION)?;
-    rows.set(address_half(fragment)?, Picked::Live(count as u64));
+async fn live(fragment: &FileFragment, rows: &mut Selection) -> Result<()> {
+    let count = fragment.count_rows(None).await.in_base(ACTION)?;
+    rows.set(address_half(fragment.id() as u64)?, Picked::Live(count as u64));
     Ok(())
 }
 
@@ -149,13 +176,14 @@ pub struct Died {
 
 /// The rows of a fragment that died, and those that are alive again.
 async fn moved(old: &Dataset, new: &Dataset, fragment: u64) -> Result<(Died, RoaringBitmap)> {
-    let (before, after) = (deleted(old, fragment).await?, deleted(new, fragment).await?);
+    let before = deleted(&fragment_of(old, fragment)?).await?;
+    let after = deleted(&fragment_of(new, fragment)?).await?;
     let (only_before, came) = (&after - &before, &before - &after);
     Ok((Died { only_before, deleted: before | after }, came))
 }
 
-async fn deleted(dataset: &Dataset, fragment: u64) -> Result<RoaringBitmap> {
-    let deleted = fragment_of(dataset, fragment)?.get_deletion_vector().await.in_base(ACTION)?;
+async fn deleted(fragment: &FileFragment) -> Result<RoaringBitmap> {
+    let deleted = fragment.get_deletion_vector().await.in_base(ACTION)?;
     Ok(deleted.map(|deleted| RoaringBitmap::from(&*deleted)).unwrap_or_default())
 }
 

@@ -3,11 +3,14 @@
 //! Owns: [`ChangeFeed`]: its steps, from one version to the next that is left, and the columns that
 //! it adds to the images of rows.
 //! Does not own: the versions between which it reads (`table`), or how a step is derived and
-//! paired.
+//! paired, or stored.
 //!
 //! A step goes from a version to the next one. Where a clean-up removed versions in between, it is
 //! one net step: rows that are equal in both versions are no change, although they may have moved.
+//! The step of a version that records stored changes reads these; a version that was cleaned up is
+//! known by what was published of it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,15 +23,17 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::Dataset;
+use lancemem_core::store::Store;
 use lancemem_core::types::{Error, ErrorKind, Result};
 use tokio::sync::OnceCell;
 
-use super::derive::{Difference, Effect, Trust, difference, effect};
+use super::derive::{Difference, Effect, Trust, difference};
 use super::errors::{expired, in_step, unavailable};
-use super::images::{Rows, scan};
+use super::images::{Rows, Version, scan};
 use super::pair::{Paired, Pairing, Side};
 use super::parts::{Piece, spread};
 use super::shape::Shape;
+use super::stored::{Commit, StoredChanges, published};
 use super::types::{ChangeCounts, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Image};
 use crate::errors::{BaseContext, Context};
 use crate::schema::{BaseVersion, versions_of};
@@ -45,8 +50,9 @@ pub struct Range {
     pub since: Option<u64>,
     /// The version that it reaches.
     pub until: BaseVersion,
-    /// The versions that are left, the oldest first.
-    pub left: Vec<u64>,
+    /// The versions of its steps, the oldest first: those that are left, and before them those
+    /// whose changes are stored, where `since` was cleaned up.
+    pub versions: Vec<u64>,
 }
 
 /// The changes between two versions of the base table, not yet read.
@@ -55,6 +61,7 @@ pub struct ChangeFeed(Arc<Feed>);
 
 #[derive(Debug)]
 struct Feed {
+    store: Store,
     shape: Shape,
     since: Option<u64>,
     until: Arc<Dataset>,
@@ -69,6 +76,9 @@ struct Step {
     timestamp: SystemTime,
     micros: i64,
     operation: Option<String>,
+    /// Its rows, where a compaction stored them.
+    stored: Option<StoredChanges>,
+    /// The rows that differ, in the versions.
     all: Difference,
     /// The rows of a part; `None` for all.
     own: Option<Difference>,
@@ -76,18 +86,23 @@ struct Step {
 }
 
 impl ChangeFeed {
-    /// The changes of `range`. Compares manifests and deletion files, and reads no row, except where
-    /// columns were rewritten in place.
+    /// The changes of `range`, of the table in `store`. Compares manifests and deletion files, or
+    /// opens stored changes, and reads no row, except where columns were rewritten in place.
     ///
     /// # Errors
     /// An input error where `options` do not fit the table; [`Error::ChangesExpired`] where a
     /// version is gone; [`Error::ChangesUnavailable`] where changes cannot be derived; a storage
     /// error.
-    pub async fn new(uri: &str, range: Range, options: &ChangeOptions) -> Result<Self> {
+    pub async fn new(
+        uri: &str,
+        store: Store,
+        range: Range,
+        options: &ChangeOptions,
+    ) -> Result<Self> {
         let shape = Shape::new(uri, &range.until, options).await?;
         let (since, until) = (range.since, range.until.dataset.clone());
         let slices = slices_of(&range);
-        let mut feed = Feed { shape, since, until, steps: Vec::new() };
+        let mut feed = Feed { store, shape, since, until, steps: Vec::new() };
         let steps = {
             let steps = slices.into_iter().map(|slice| feed.step(slice, None).boxed());
             let steps: Vec<BoxFuture<'_, _>> = steps.collect();
@@ -103,13 +118,15 @@ impl ChangeFeed {
     /// As [`Self::new`].
     pub async fn of_part(
         uri: &str,
+        store: Store,
         until: &BaseVersion,
         part: ChangePart,
         options: &ChangeOptions,
     ) -> Result<Self> {
         let shape = Shape::new(uri, until, options).await?;
         let since = part.slices.first().and_then(|slice| slice.base);
-        let mut feed = Feed { shape, since, until: until.dataset.clone(), steps: Vec::new() };
+        let until = until.dataset.clone();
+        let mut feed = Feed { store, shape, since, until, steps: Vec::new() };
         let mut steps = Vec::with_capacity(part.slices.len());
         for slice in part.slices {
             let own = (slice.before.clone(), slice.after.clone());
@@ -145,6 +162,7 @@ impl ChangeFeed {
             version: step.slice.version,
             timestamp: step.timestamp,
             operation: step.operation.clone(),
+            is_stored: step.stored.is_some(),
         });
         steps.collect()
     }
@@ -208,7 +226,7 @@ fn slices_of(range: &Range) -> Vec<ChangeSlice> {
     let Some(since) = range.since else { return vec![slice(None, until)] };
     let mut base = since;
     let mut slices = Vec::new();
-    for version in range.left.iter().copied().filter(|left| *left > since && *left <= until) {
+    for version in range.versions.iter().copied().filter(|it| *it > since && *it <= until) {
         slices.push(slice(Some(base), version));
         base = version;
     }
@@ -225,15 +243,22 @@ impl Feed {
         let (mut slice, mut trust, mut operation) = (slice, Trust::default(), None);
         let is_snapshot = slice.base.is_none() && self.since.is_none();
         if !slice.is_net && !is_snapshot {
-            let found = self.operation_of(slice.version).await?;
-            match found {
-                Some((Effect::Nothing, _)) => return Ok(None),
-                Some((Effect::Unknown, name)) => {
+            match self.commit_of(slice.version).await? {
+                Some(Commit { effect: Effect::Nothing, .. }) => return Ok(None),
+                Some(Commit { effect: Effect::Unknown, operation, .. }) => {
                     let why = "this release cannot tell which rows the operation changes";
                     let uri = &self.shape.uri;
-                    return Err(unavailable(uri, slice.version, Some(&name), why));
+                    return Err(unavailable(uri, slice.version, Some(&operation), why));
                 }
-                Some((Effect::Rows(of), name)) => (trust, operation) = (of, Some(name)),
+                Some(commit) => {
+                    if let Some(stored) = self.stored(&commit, slice.version).await? {
+                        return self.stored_step(slice, commit, stored, own).map(Some);
+                    }
+                    let Commit { effect: Effect::Rows(of), operation: name, .. } = commit else {
+                        return Ok(None);
+                    };
+                    (trust, operation) = (of, Some(name));
+                }
                 // Rows may have moved.
                 None => slice.is_net = true,
             }
@@ -257,10 +282,51 @@ impl Feed {
             timestamp: new.version().timestamp.into(),
             micros: i64::try_from(new.manifest().timestamp_nanos / 1_000).unwrap_or(i64::MAX),
             operation,
+            stored: None,
             all,
             own,
             paired: OnceCell::new(),
         }))
+    }
+
+    /// The stored changes of a version; `None` where they have to be derived.
+    async fn stored(&self, commit: &Commit, version: u64) -> Result<Option<StoredChanges>> {
+        let Some(rows) = &commit.rows else { return Ok(None) };
+        match StoredChanges::open(&self.store, &self.until, rows, version).await {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let table = &self.shape.uri;
+                tracing::warn!(table, version, %error, "stored changes are damaged, and are derived");
+                Ok(None)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The step of a version whose changes are stored.
+    fn stored_step(
+        &self,
+        slice: ChangeSlice,
+        commit: Commit,
+        stored: StoredChanges,
+        own: Option<(Vec<u32>, Vec<u32>)>,
+    ) -> Result<Step> {
+        let fits = self.shape.stored(&stored.version().dataset, &self.shape.all);
+        fits.map_err(|error| {
+            in_step(error, &self.shape.uri, slice.version, Some(&commit.operation))
+        })?;
+        let all = stored.difference();
+        let own = own.map(|(before, after)| self.own_of(&all, &before, &after)).transpose()?;
+        let since = commit.timestamp.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(Step {
+            slice: ChangeSlice { before: Vec::new(), after: Vec::new(), ..slice },
+            timestamp: commit.timestamp,
+            micros: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+            operation: Some(commit.operation),
+            stored: Some(stored),
+            all,
+            own,
+            paired: OnceCell::new(),
+        })
     }
 
     /// The rows of a part.
@@ -276,14 +342,16 @@ impl Feed {
         Err(of_another_table(&self.shape.uri))
     }
 
-    /// The effect and the name of the operation of a version; `None` where it records none.
-    async fn operation_of(&self, version: u64) -> Result<Option<(Effect, String)>> {
-        let read = match self.until.read_version_transaction(version).await.in_base(ACTION) {
-            Ok(read) => read,
-            Err(error) => return Err(self.gone(version, error).await),
+    /// The commit of a version; `None` where it records no transaction.
+    async fn commit_of(&self, version: u64) -> Result<Option<Commit>> {
+        let error = match self.until.read_version_transaction(version).await {
+            Ok(read) => return Commit::of(read),
+            Err(error) => error,
         };
-        let operation = read.transaction.map(|transaction| transaction.operation);
-        Ok(operation.map(|operation| (effect(&operation), operation.name().to_owned())))
+        match published(&self.store, version).await? {
+            Some(published) => Ok(Some(published.into())),
+            None => Err(self.gone(version, Err(error).in_base(ACTION)).await),
+        }
     }
 
     async fn open(&self, version: u64) -> Result<Arc<Dataset>> {
@@ -319,17 +387,21 @@ impl Feed {
     /// The paired rows of a step. They are paired once.
     async fn paired<'a>(&self, step: &'a Step) -> Result<&'a Paired> {
         let pair = async {
-            let old = match step.slice.base {
-                Some(base) => Some(self.open(base).await?),
-                None => None,
+            if let Some(paired) = step.paired_when_stored(&self.shape) {
+                return Ok(paired);
+            }
+            let old = self.version_of(step, Image::Before).await?;
+            let Some(new) = self.version_of(step, Image::After).await? else {
+                return Ok(Paired::default());
             };
-            let new = self.open(step.slice.version).await?;
+            let all = step.located(&step.all);
+            let own = step.own.as_ref().map(|own| step.located(own));
             let pairing = Pairing {
                 shape: &self.shape,
                 old: old.as_ref(),
                 new: &new,
-                all: &step.all,
-                own: step.own.as_ref(),
+                all: &all,
+                own: own.as_deref(),
                 compared: step.compared(&self.shape),
             };
             match pairing.pair().await {
@@ -350,42 +422,59 @@ impl Feed {
         place: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let Some(step) = self.steps.get(place) else { return Ok(stream::empty().boxed()) };
-        let paired = self.paired(step).await?;
-        let before = match step.slice.base {
-            Some(base) if !paired.before.rows.is_empty() => {
-                self.clone().images(place, base, Image::Before).await?
-            }
-            _ => stream::empty().boxed(),
-        };
-        let version = step.slice.version;
-        let after = stream::once(self.clone().images(place, version, Image::After)).try_flatten();
+        self.paired(step).await?;
+        let before = self.clone().images(place, Image::Before).await?;
+        let after = stream::once(self.clone().images(place, Image::After)).try_flatten();
         Ok(before.chain(after).boxed())
     }
 
-    /// One side of a step, which is paired, read from `version`.
+    /// One side of a step, which is paired.
     async fn images(
         self: Arc<Self>,
         place: usize,
-        version: u64,
         image: Image,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let Some(step) = self.steps.get(place) else { return Ok(stream::empty().boxed()) };
         let side = side_of(self.paired(step).await?, image);
-        let dataset = self.open(version).await?;
-        let stored = self.shape.stored(&dataset, &self.shape.columns);
+        if side.rows.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        let Some(version) = self.version_of(step, image).await? else {
+            return Ok(stream::empty().boxed());
+        };
+        let stored = self.shape.stored(&version.dataset, &self.shape.columns);
         let stored = stored.map_err(|error| step.named(error, &self.shape.uri))?;
-        let rows = scan(&dataset, &side.rows, stored).await?;
+        let rows = scan(&version, &side.rows, stored).await?;
+        let number = match image {
+            Image::Before => step.slice.base.unwrap_or(step.slice.version),
+            Image::After => step.slice.version,
+        };
         let feed = self.clone();
         let images = rows.then(move |rows| {
             let feed = feed.clone();
             async move {
                 match rows {
                     Ok(rows) => feed.images_of(place, image, &rows),
-                    Err(error) => Err(feed.of_read(version, error).await),
+                    Err(error) => Err(feed.of_read(number, error).await),
                 }
             }
         });
         Ok(images.boxed())
+    }
+
+    /// Where the images of one side of a step are read.
+    async fn version_of(&self, step: &Step, image: Image) -> Result<Option<Version>> {
+        if let Some(stored) = &step.stored {
+            return Ok(Some(stored.version().clone()));
+        }
+        let number = match image {
+            Image::Before => step.slice.base,
+            Image::After => Some(step.slice.version),
+        };
+        match number {
+            Some(number) => Ok(Some(Version::of(self.open(number).await?))),
+            None => Ok(None),
+        }
     }
 
     /// Rows with the columns that a feed adds.
@@ -428,6 +517,21 @@ fn of_another_table(uri: &str) -> Error {
 impl Step {
     fn named(&self, error: Error, uri: &str) -> Error {
         in_step(error, uri, self.slice.version, self.operation.as_deref())
+    }
+
+    /// The rows of `chosen` where they are read.
+    fn located<'a>(&self, chosen: &'a Difference) -> Cow<'a, Difference> {
+        match &self.stored {
+            Some(stored) => Cow::Owned(stored.located(chosen)),
+            None => Cow::Borrowed(chosen),
+        }
+    }
+
+    /// The rows of the feed, where they are stored and were paired as the feed pairs them.
+    fn paired_when_stored(&self, shape: &Shape) -> Option<Paired> {
+        let is_whole = shape.filter.is_none() && self.compared(shape).is_none();
+        let stored = self.stored.as_ref().filter(|it| is_whole && it.has_key(&shape.key_ids))?;
+        Some(stored.paired(self.own.as_ref().unwrap_or(&self.all)))
     }
 
     /// The columns that are compared to leave out rows without a change.

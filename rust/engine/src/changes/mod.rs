@@ -1,13 +1,14 @@
 //! The changes between versions of the base table: each row that died, and each that came.
 //!
 //! Owns: changes as differences of two manifests, their pairing by key, and their images as
-//! streams. Nothing is stored for it: a feed is a pure function of immutable versions.
+//! streams: a feed is a pure function of immutable versions. Also the same rows, stored with the
+//! commit of a compaction, where the table asks for it.
 //! Does not own: which versions or SSTables a caller asks for, or the pins of consumers (`table`).
 //!
 //! `input` is another level: the events of SSTables and logs before any compaction moves them.
 //!
 //! Reading order: `types`, `errors`, `selection`, `shape`, `row_hash`, `images`, `derive` (with
-//! `altered`), `pair` (with `held_keys`), `parts`, `feed`.
+//! `altered`), `pair` (with `held_keys`), `property`, `record`, `stored`, `parts`, `feed`.
 //!
 //! The changes of version V against the version P before it:
 //!
@@ -30,15 +31,22 @@ mod images;
 mod input;
 mod pair;
 mod parts;
+mod property;
+mod record;
 mod row_hash;
 mod selection;
 mod shape;
+mod stored;
 mod types;
 
 pub use errors::expired;
 pub use feed::{ChangeFeed, Range};
 pub use input::{EventSource, InputFeed, InputOptions, InputPosition, Piece, ShardPosition};
 pub(crate) use input::{InputShape, errors as input_errors};
+pub use property::{Changelog, alter_changelog, has_changelog, retention_of};
+pub use record::{PlannedCommit, Recorded};
+pub use shape::refuse_reserved;
+pub use stored::{publication, published, published_versions};
 pub use types::{
     CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeCounts, ChangeOptions, ChangePart,
     ChangeSlice, ChangeVersion, Image, Moment, RESERVED, RowKinds,

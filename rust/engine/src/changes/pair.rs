@@ -5,18 +5,15 @@
 //! Does not own: the values of the feed, which are read afterwards by position (`feed`), or what is
 //! recorded for a key (`held_keys`).
 
-use std::sync::Arc;
-
 use arrow_array::{BooleanArray, RecordBatch};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, future};
-use lance::Dataset;
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{KeyBlock, Result};
 
 use super::derive::Difference;
 use super::held_keys::{HeldKeys, HeldRows, Row, Verdict};
-use super::images::{Rows, scan};
+use super::images::{Rows, Version, scan};
 use super::row_hash::RowHasher;
 use super::selection::{Marks, Selection};
 use super::shape::{Check, Shape};
@@ -58,8 +55,8 @@ impl Paired {
 pub struct Pairing<'a> {
     pub shape: &'a Shape,
     /// The older version; `None` where there is none.
-    pub old: Option<&'a Arc<Dataset>>,
-    pub new: &'a Arc<Dataset>,
+    pub old: Option<&'a Version>,
+    pub new: &'a Version,
     /// Every row that differs.
     pub all: &'a Difference,
     /// The rows of them that the feed may have; `None` for all.
@@ -105,7 +102,7 @@ impl Pairing<'_> {
     /// Whether the values of rows are compared, and Arrow can compare them.
     fn compares(&self) -> Result<bool> {
         let Some(compared) = self.compared else { return Ok(false) };
-        let schema = self.shape.stored(self.new, compared)?.schema;
+        let schema = self.shape.stored(&self.new.dataset, compared)?.schema;
         Ok(RowHasher::new(&schema)?.is_some())
     }
 
@@ -130,12 +127,12 @@ impl Pairing<'_> {
         Ok(Paired { before: side(before), after: side(after) })
     }
 
-    async fn passing_rows(&self, dataset: &Arc<Dataset>, rows: &Selection) -> Result<Selection> {
+    async fn passing_rows(&self, version: &Version, rows: &Selection) -> Result<Selection> {
         if self.shape.filter.is_none() {
             return Ok(rows.clone());
         }
         let mut kept = Marks::default();
-        let mut facts = self.facts(dataset, rows, Wanted::default()).await?;
+        let mut facts = self.facts(version, rows, Wanted::default()).await?;
         while let Some(batch) = facts.try_next().await? {
             batch.rows().filter(|row| row.passes).for_each(|row| kept.insert(row.address));
         }
@@ -145,8 +142,8 @@ impl Pairing<'_> {
     /// The verdict of `held`, which may be without a row.
     async fn verdict(
         &self,
-        held: (&Arc<Dataset>, &Selection),
-        others: (&Arc<Dataset>, &Selection),
+        held: (&Version, &Selection),
+        others: (&Version, &Selection),
     ) -> Result<Verdict> {
         if held.1.is_empty() {
             return Ok(Verdict::default());
@@ -157,8 +154,8 @@ impl Pairing<'_> {
     /// The verdicts of `held`, whose keys are held in memory, and of `streamed`.
     async fn probe(
         &self,
-        held: (&Arc<Dataset>, &Selection),
-        streamed: (&Arc<Dataset>, &Selection),
+        held: (&Version, &Selection),
+        streamed: (&Version, &Selection),
     ) -> Result<(Verdict, Verdict)> {
         let wanted = Wanted { keys: true, hashes: self.compared.is_some() };
         let (mut keys, mut other) = (HeldKeys::default(), Verdict::default());
@@ -174,7 +171,7 @@ impl Pairing<'_> {
     }
 
     /// The rows of a table without a key, without those that are equal on both sides.
-    async fn cancel_equal(&self, old: &Arc<Dataset>) -> Result<Paired> {
+    async fn cancel_equal(&self, old: &Version) -> Result<Paired> {
         let wanted = Wanted { keys: false, hashes: true };
         let (before, after) = ((old, &self.all.before), (self.new, &self.all.after));
         let is_before_held = self.all.before.rows() <= self.all.after.rows();
@@ -203,7 +200,7 @@ impl Pairing<'_> {
     /// What is read of the rows to pair them.
     async fn facts(
         &self,
-        dataset: &Arc<Dataset>,
+        version: &Version,
         rows: &Selection,
         wanted: Wanted,
     ) -> Result<BoxStream<'static, Result<Facts>>> {
@@ -214,7 +211,7 @@ impl Pairing<'_> {
             key.contains(name) || tested.contains(*name) || compared.contains(name)
         };
         let names: Vec<String> = self.shape.all.iter().filter(is_read).cloned().collect();
-        let stored = self.shape.stored(dataset, &names)?;
+        let stored = self.shape.stored(&version.dataset, &names)?;
         let schema = stored.schema.clone();
         let encoder = if key.is_empty() { None } else { Some(KeyEncoder::new(&schema, key)?) };
         let check = self.shape.filter.as_ref().map(|filter| Check::new(filter, &schema));
@@ -226,7 +223,7 @@ impl Pairing<'_> {
             None
         };
         let tests = Tests { encoder, check: check.transpose()?, places, hasher };
-        let read = scan(dataset, rows, stored).await?;
+        let read = scan(version, rows, stored).await?;
         let facts = read.and_then(move |batch| future::ready(tests.facts(&batch)));
         Ok(facts.boxed())
     }

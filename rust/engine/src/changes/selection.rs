@@ -6,13 +6,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use lance::Dataset;
 use lance::dataset::scanner::RowAddrTreeMap;
-use lance_table::format::Fragment;
-use lancemem_core::types::Result;
 use roaring::RoaringBitmap;
 
-use crate::record_index::fragment_of;
 use crate::row_address::split_address;
 
 /// Rows of a fragment.
@@ -76,17 +72,6 @@ impl Selection {
         self.0.iter().map(of).sum()
     }
 
-    /// The fragments as `dataset` has them, for a scan in this order.
-    ///
-    /// # Errors
-    /// An internal error where the dataset lacks one.
-    pub fn fragments_of(&self, dataset: &Dataset) -> Result<Vec<Fragment>> {
-        let metadata = |fragment: &u32| {
-            fragment_of(dataset, u64::from(*fragment)).map(|it| it.metadata().clone())
-        };
-        self.0.keys().map(metadata).collect()
-    }
-
     /// The addresses of the rows; `None` where whole fragments are selected.
     pub fn addresses(&self) -> Option<RowAddrTreeMap> {
         if self.0.values().all(|picked| matches!(picked, Picked::Live(_))) {
@@ -123,6 +108,11 @@ impl Marks {
     pub fn contains(&self, address: u64) -> bool {
         let (fragment, offset) = split_address(address);
         self.0.get(&fragment).is_some_and(|offsets| offsets.contains(offset))
+    }
+
+    /// The rows of a fragment at `offsets`.
+    pub fn of_fragment(fragment: u32, offsets: RoaringBitmap) -> Self {
+        Self(BTreeMap::from([(fragment, offsets)]))
     }
 
     /// The marked rows, to be read.

@@ -31,6 +31,8 @@ pub struct Shape {
     pub table: Arc<TableSchema>,
     /// Names of the key columns in that version; empty for a table without a key.
     pub key: Vec<String>,
+    /// Their field ids.
+    pub key_ids: Vec<i32>,
     /// Every column of the table.
     pub all: Vec<String>,
     /// The columns of the feed, without those that it adds.
@@ -52,12 +54,7 @@ impl Shape {
         let table = until.schema.clone();
         let all: Vec<String> =
             table.columns.fields().iter().map(|field| field.name().clone()).collect();
-        if let Some(name) = all.iter().find(|name| RESERVED.contains(&name.as_str())) {
-            return Err(Error::input(format!(
-                "table {uri} has a column '{name}', a name that every change feed adds; rename the \
-                 column to read changes"
-            )));
-        }
+        refuse_reserved(uri, &table.columns)?;
         let columns = options.columns.clone().unwrap_or_else(|| all.clone());
         refuse_unknown(uri, &columns, &all)?;
         let filter = match &options.filter {
@@ -65,16 +62,34 @@ impl Shape {
             None => None,
         };
         let key = key_of(&until.dataset)?;
+        let key_ids = key_ids(&until.dataset);
         let schema = schema_of(&table.columns, &columns, &key)?;
         let (skip_unchanged, row_kinds) = (options.skip_unchanged, options.row_kinds);
         let uri = uri.to_owned();
-        Ok(Self { uri, table, key, all, columns, schema, filter, skip_unchanged, row_kinds })
+        Ok(Self {
+            uri,
+            table,
+            key,
+            key_ids,
+            all,
+            columns,
+            schema,
+            filter,
+            skip_unchanged,
+            row_kinds,
+        })
     }
 
     /// All columns of the version of `dataset`, with field ids. An overwrite gives every column
-    /// another id, so where no id is one of the table's, columns have no ids: names count.
+    /// another id, so where no id is one of the table's, columns have no ids: names count. The kind
+    /// of stored changes is no column of the table, whose next one may get its id.
     pub fn columns_of(&self, dataset: &Dataset) -> Schema {
         let stored = with_ids(dataset.schema());
+        let columns = stored.fields().iter().filter(|field| field.name() != CHANGE_TYPE);
+        let stored = Schema::new_with_metadata(
+            columns.cloned().collect::<Vec<_>>(),
+            stored.metadata().clone(),
+        );
         let known: HashSet<i32> =
             self.table.rows.storage().fields().iter().filter_map(|it| field_id(it)).collect();
         if stored.fields().iter().filter_map(|it| field_id(it)).any(|id| known.contains(&id)) {
@@ -101,6 +116,26 @@ impl Shape {
             other => other,
         })
     }
+}
+
+/// Refuses a table with a column that a change feed adds.
+///
+/// # Errors
+/// An input error that names the column.
+pub fn refuse_reserved(uri: &str, columns: &Schema) -> Result<()> {
+    let mut names = columns.fields().iter().map(|field| field.name());
+    match names.find(|name| RESERVED.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Error::input(format!(
+            "table {uri} has a column '{name}', a name that every change feed adds; rename the \
+             column to read changes"
+        ))),
+    }
+}
+
+/// The field ids of the key columns of a dataset.
+pub fn key_ids(dataset: &Dataset) -> Vec<i32> {
+    dataset.schema().unenforced_primary_key().into_iter().map(|field| field.id).collect()
 }
 
 fn refuse_unknown(uri: &str, columns: &[String], all: &[String]) -> Result<()> {

@@ -157,6 +157,8 @@ pub struct ChangeVersion {
     /// Lance's name of the operation; `None` where several versions are one step, or where the
     /// version records no transaction.
     pub operation: Option<String>,
+    /// Whether its changes are stored; else they are derived.
+    pub is_stored: bool,
 }
 
 /// A part of the changes between two versions, by fragments.

@@ -19,7 +19,7 @@
 //! that version was cleaned up meanwhile, below a newer version. So the handler looks for the
 //! newest version once more after the creation.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -226,16 +226,19 @@ pub struct Refused {
     pub is_certain: bool,
 }
 
-/// Commits `operation` as the next version after `base`.
+/// Commits `operation` as the next version after `base`. Its transaction has `properties`.
 ///
 /// # Errors
 /// Of kind retry where another commit came first, or where the outcome of this commit is unknown.
 pub async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
+    properties: Option<HashMap<String, String>>,
 ) -> std::result::Result<Dataset, Refused> {
     let planned_for = version_of_plan(base).await;
-    let transaction: Transaction = TransactionBuilder::new(planned_for, operation).build();
+    let transaction: Transaction = TransactionBuilder::new(planned_for, operation)
+        .transaction_properties(properties.map(Arc::new))
+        .build();
     let (ours, operation) = (transaction.uuid.clone(), transaction.operation.clone());
     let handler = Arc::new(SyncedCommits::exactly_above(base));
     let committed = CommitBuilder::new(base.clone())

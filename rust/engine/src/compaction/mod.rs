@@ -3,7 +3,7 @@
 //! Owns: the plan, the files that the plan needs, and the one commit of new fragments, deletions
 //! and progress.
 //! Does not own: which snapshot is compacted, retries after a conflict, or the shard manifests
-//! (`table`).
+//! (`table`); the rows of stored changes (`crate::changes`).
 //!
 //! A compaction fences no writer, and jobs go on while it runs.
 //!
@@ -24,6 +24,7 @@ mod throttle;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
 use lance_index::mem_wal;
@@ -40,11 +41,14 @@ pub use policy::{
 pub use rewrite_fragments::{Rewritten, rewrite_dead_fragments};
 pub use table_indexes::update_indexes;
 
+use crate::changes::{Changelog, PlannedCommit, Recorded};
 use crate::deletion_vectors::Coverage;
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
+use crate::schema::BaseVersion;
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
+use crate::visibility::Pace;
 use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
 use throttle::Throttle;
@@ -223,12 +227,15 @@ impl Compaction {
         let (removed, updated) =
             if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
+        let changes = self.record_changes(&removed, &updated, &new).await?;
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
         let made_new = new.clone();
         pass(Hold::Files, self.base.uri()).await;
-        match commit_exactly(&self.base, self.operation(removed, updated, new)).await {
+        let properties = changes.as_ref().map(Recorded::properties);
+        let operation = self.operation(removed, updated, new);
+        match commit_exactly(&self.base, operation, properties).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
                 let linked =
@@ -242,6 +249,9 @@ impl Compaction {
             Err(refused) => {
                 if refused.is_certain {
                     self.remove_files(&made).await;
+                    if let Some(changes) = changes {
+                        changes.remove().await;
+                    }
                 }
                 Err(refused.error)
             }
@@ -281,6 +291,27 @@ impl Compaction {
             fragments.push(Fragment { id, ..fragment });
         }
         Ok((fragments, copied_bytes))
+    }
+
+    /// Stores the changes of the commit, where the table asks for it. They are durable before the
+    /// commit, whose transaction names them.
+    async fn record_changes(
+        &self,
+        removed: &[u64],
+        updated: &[Fragment],
+        added: &[Fragment],
+    ) -> Result<Option<Recorded>> {
+        if Changelog::of(&self.base) == Changelog::Off {
+            return Ok(None);
+        }
+        let base =
+            BaseVersion { dataset: self.base.clone(), schema: self.snapshot.columns.clone() };
+        let throttle = self.throttle.clone();
+        let pace: Pace = Arc::new(move |bytes| {
+            let throttle = throttle.clone();
+            async move { throttle.take(bytes).await }.boxed()
+        });
+        Box::pin(PlannedCommit { base, removed, updated, added }.record(&pace)).await
     }
 
     fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &InputSsTable> {

@@ -9,9 +9,11 @@
 //! did not need, that the newest manifest does not need, and that no manifest between the two could
 //! have needed. A read that started within the grace period started from one of these manifests.
 
+mod changelog;
 mod clock;
 mod rules;
 
+pub use changelog::{ChangeFolder, ChangelogFacts, PublishedFile, changelog_garbage};
 pub use clock::present;
 pub use rules::{LINKED_AGE, ShardFacts, garbage_of, staged_write_garbage};
 
@@ -86,6 +88,10 @@ pub enum GarbageKind {
     /// The file that records the commit or the abort of a bulk write, once its SSTables are too old
     /// for either.
     StagedWrite,
+    /// The file that publishes the stored changes of a version, after their retention.
+    PublishedChanges,
+    /// A folder of stored changes that no version publishes.
+    StoredChanges,
     /// Files of the base table that no version names.
     BaseFiles,
 }
@@ -100,6 +106,8 @@ impl fmt::Display for GarbageKind {
             Self::RecordIndexRun => "record index run",
             Self::DeletionVectors => "deletion vectors",
             Self::StagedWrite => "staged write",
+            Self::PublishedChanges => "published changes",
+            Self::StoredChanges => "stored changes",
             Self::BaseFiles => "base files",
         })
     }

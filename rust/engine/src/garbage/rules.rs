@@ -235,7 +235,7 @@ pub fn staged_write_garbage(write: Listed, now: SystemTime, grace: Duration) -> 
 }
 
 /// The age of a file. A time in the future counts as now.
-fn age(modified: SystemTime, now: SystemTime) -> Duration {
+pub(super) fn age(modified: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(modified).unwrap_or_default()
 }
 

@@ -8,10 +8,12 @@
 //! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`.
+//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`. `change_rows`
+//! are stored changes, which have the same form without keys.
 
 mod bloom;
 mod bounded;
+mod change_rows;
 mod checksums;
 mod chunks;
 mod data;
@@ -46,6 +48,7 @@ use uuid::Uuid;
 
 pub use bloom::KeyFilter;
 pub use bounded::{OTHER_SIZE, no_file, other_size, read_whole};
+pub use change_rows::{ChangeRowsFiles, open_change_rows, write_change_rows};
 pub use checksums::{
     BlockSums, COMPARED_BYTES, Compared, DamagedFile, FileStamps, FileSum, SsTableFiles, compare,
     stamps,
@@ -130,11 +133,17 @@ impl SsTableContext {
                 base.uri()
             )));
         }
-        let base_path = base.branch_location().path;
+        let folder = shard_base_path(&base.branch_location().path, &shard_id);
+        let uri = format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id));
+        Self::of_folder(base, folder, uri).await
+    }
+
+    /// The context of datasets in `folder`, whose URI is `uri`.
+    async fn of_folder(base: &Dataset, folder: Path, uri: String) -> Result<Self> {
         Ok(Self {
             object_store: base.object_store(None).await?,
-            shard_path: shard_base_path(&base_path, &shard_id),
-            shard_uri: format!("{}/{}", base.uri().trim_end_matches('/'), paths::shard(shard_id)),
+            shard_path: folder,
+            shard_uri: uri,
             fsync: true,
             verifies: true,
             buffer_bytes: BUFFER_BYTES,

@@ -65,6 +65,17 @@ pub(super) async fn sync_sstable(
     sync_paths(paths, sync_one).await
 }
 
+/// Makes everything below `folder`, a folder of change rows, durable, and the entries of the
+/// folders above it, which may be new, up to the table's.
+pub(super) async fn sync_changes(context: &SsTableContext, folder: &Path) -> Result<()> {
+    let local = local_path(&context.object_store, folder).filter(|_| context.fsync);
+    let Some(folder) = local else { return Ok(()) };
+    let mut paths = list_trees(vec![folder.clone()]).await?;
+    // `_lancemem/changelog`, `_lancemem` and the table.
+    paths.extend(folder.ancestors().skip(1).take(3).map(LocalPath::to_path_buf));
+    sync_paths(paths, sync_one).await
+}
+
 /// Makes all files of a base table durable. Shard manifests, which are synced, rely on commits that
 /// other programs made without a sync; a power cut would lose these.
 ///

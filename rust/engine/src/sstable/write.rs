@@ -240,10 +240,7 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
     Ok(path)
 }
 
-/// Writes the manifest by hand: only lance's own crate can create a dataset with given field ids.
-///
-/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
-/// Lance encodes the manifest into memory; its message is then checksummed and stored.
+/// Writes the manifest of an SSTable, with the settings that its readers look for.
 async fn write_manifest(
     context: &SsTableContext,
     folder: &Path,
@@ -252,17 +249,32 @@ async fn write_manifest(
     filter_checksum: u32,
     sums: &[FileSum],
 ) -> Result<()> {
+    let filter = (bloom::CHECKSUM.to_owned(), bloom::checksum_text(filter_checksum));
+    let sharding = context.routed_by.clone().map(|sharding| (ROUTED_BY.to_owned(), sharding));
+    let settings = std::iter::once(filter).chain(sharding);
+    put_manifest(context, folder, schema, fragment, sums, settings).await.map(drop)
+}
+
+/// Writes the manifest by hand, and returns its path: only lance's own crate can create a dataset
+/// with given field ids.
+///
+/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
+/// Lance encodes the manifest into memory; its message is then checksummed and stored.
+pub(super) async fn put_manifest(
+    context: &SsTableContext,
+    folder: &Path,
+    schema: Schema,
+    fragment: Fragment,
+    sums: &[FileSum],
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<Path> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.writer_version = Some(read::our_writer());
-    let checksum = bloom::checksum_text(filter_checksum);
-    manifest.config_mut().insert(bloom::CHECKSUM.to_owned(), checksum);
     for sum in sums {
         sum.note(&mut manifest);
     }
-    if let Some(sharding) = &context.routed_by {
-        manifest.config_mut().insert(ROUTED_BY.to_owned(), sharding.clone());
-    }
+    manifest.config_mut().extend(settings);
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;
@@ -273,7 +285,7 @@ async fn write_manifest(
     let unreadable = || Error::internal("the manifest file that lance encoded has no message");
     let file = sealed(&bytes).ok_or_else(unreadable)?;
     context.object_store.put(&path, &file).await?;
-    Ok(())
+    Ok(path)
 }
 
 /// The timestamp of a manifest, shown in the list of a dataset's versions.

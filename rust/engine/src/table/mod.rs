@@ -39,7 +39,7 @@ pub use write::{
     WriterStats,
 };
 
-use maintain::MaintenanceState;
+use maintain::{MaintenanceState, PublishedState};
 use read::Reader;
 
 /// A Lance table with shards that take upserts.
@@ -49,6 +49,7 @@ pub struct Table {
     reader: Reader,
     /// Held by the round of maintenance that runs.
     maintenance: tokio::sync::Mutex<MaintenanceState>,
+    published: PublishedState,
 }
 
 impl Table {
@@ -83,7 +84,8 @@ impl Table {
     fn over(catalog: Catalog) -> Arc<Self> {
         let catalog = Arc::new(catalog);
         let reader = Reader::new(catalog.clone(), write::running_snapshot);
-        Arc::new(Self { catalog, reader, maintenance: tokio::sync::Mutex::default() })
+        let maintenance = tokio::sync::Mutex::default();
+        Arc::new(Self { catalog, reader, maintenance, published: PublishedState::default() })
     }
 
     /// The URI of the table.

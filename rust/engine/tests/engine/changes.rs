@@ -2,7 +2,8 @@
 //!
 //! Owns: inserts, updates and deletes of compactions and of other programs, the law that a state
 //! and the changes behind it give the later state, parts, conditions, starts that are gone.
-//! Does not own: the command line and Arrow streams of Python (`tests/test_changes.py`).
+//! Does not own: changes that a compaction stored (`stored_changes`), the command line and Arrow
+//! streams of Python (`tests/test_changes.py`).
 
 use std::collections::BTreeMap;
 
@@ -21,16 +22,16 @@ use lancemem_testkit::NULL;
 use crate::fixture::{Fixture, within};
 
 /// A row of a feed: kind, key, value, version.
-type Event = (String, i64, i64, u64);
+pub type Event = (String, i64, i64, u64);
 
 /// The value of each key in one version.
-type State = BTreeMap<i64, i64>;
+pub type State = BTreeMap<i64, i64>;
 
-async fn version(fixture: &Fixture) -> u64 {
+pub async fn version(fixture: &Fixture) -> u64 {
     fixture.table.latest_base().await.unwrap().version().version
 }
 
-async fn base(fixture: &Fixture) -> Dataset {
+pub async fn base(fixture: &Fixture) -> Dataset {
     Dataset::clone(&*fixture.table.latest_base().await.unwrap())
 }
 
@@ -38,7 +39,7 @@ async fn feed(fixture: &Fixture, since: u64, until: u64) -> ChangeFeed {
     feed_with(fixture, since, until, &ChangeOptions::default()).await
 }
 
-async fn feed_with(
+pub async fn feed_with(
     fixture: &Fixture,
     since: u64,
     until: u64,
@@ -48,7 +49,7 @@ async fn feed_with(
     fixture.table.changes(since, until, options).await.unwrap()
 }
 
-fn events_of(batches: &[RecordBatch]) -> Vec<Event> {
+pub fn events_of(batches: &[RecordBatch]) -> Vec<Event> {
     let number = |batch: &RecordBatch, name: &str, row: usize| {
         let column = batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
         column.iter().nth(row).unwrap().unwrap_or(NULL)
@@ -84,7 +85,7 @@ fn counts_of(events: &[Event]) -> ChangeCounts {
 }
 
 /// The rows of a version.
-async fn state(fixture: &Fixture, version: u64) -> State {
+pub async fn state(fixture: &Fixture, version: u64) -> State {
     let snapshot = fixture.table.snapshot_of_version(version).await.unwrap();
     let scan = Scan::of_snapshot(fixture.table.clone(), snapshot, ScanOptions::default());
     let (_, batches) = scan.collect().await.unwrap();
@@ -101,7 +102,7 @@ async fn state(fixture: &Fixture, version: u64) -> State {
 }
 
 /// `state` with the changes, each of which has to fit it.
-fn applied(mut state: State, events: &[Event]) -> State {
+pub fn applied(mut state: State, events: &[Event]) -> State {
     for (kind, id, value, _) in events {
         match kind.as_str() {
             "insert" | "update_postimage" => {
@@ -121,7 +122,7 @@ fn event(kind: &str, id: i64, value: i64, version: u64) -> Event {
 }
 
 /// Leaves no version but the newest and those with a tag.
-async fn clean_up(fixture: &Fixture) {
+pub async fn clean_up(fixture: &Fixture) {
     let base = base(fixture).await;
     let policy = CleanupPolicy {
         before_version: Some(base.version().version),
@@ -210,7 +211,7 @@ async fn a_state_and_the_changes_behind_it_give_each_later_state() {
 }
 
 /// Writes of lancemem and commits of another program, in turn.
-async fn life(fixture: &Fixture) {
+pub async fn life(fixture: &Fixture) {
     fixture.to_base(&[(1, 10), (2, 20), (3, 30), (4, 40)]).await;
     for (round, mode) in [CompactionMode::Link, CompactionMode::Rewrite, CompactionMode::Auto]
         .into_iter()

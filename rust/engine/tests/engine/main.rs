@@ -19,5 +19,6 @@ mod model;
 mod parts;
 mod queries;
 mod schema_changes;
+mod stored_changes;
 mod time_travel;
 mod writers;

@@ -32,7 +32,7 @@ impl Catalog {
             let base = self.latest_base().await?;
             let operation = plan(base.clone()).await?;
             self.make_durable(&base).await?;
-            let refused = match commit_exactly(&base, operation).await {
+            let refused = match commit_exactly(&base, operation, None).await {
                 Ok(committed) => return Ok(committed.version().version),
                 Err(refused) => refused.error,
             };

@@ -4,6 +4,7 @@
 //! Does not own: an open table, or the rules for its columns (`schema_rules`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::single_flight::session;
 use super::{Catalog, SHARDING_FIELD};
+use crate::changes::{Changelog, alter_changelog, refuse_reserved};
 use crate::compaction::committing;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
@@ -58,6 +60,8 @@ pub struct CreateOptions {
     pub config: WriterConfig,
     /// The defaults of the maintenance beside them.
     pub maintenance: MaintenanceConfig,
+    /// Whether compactions store the changes of their versions.
+    pub changelog: Changelog,
 }
 
 impl CreateOptions {
@@ -70,6 +74,7 @@ impl CreateOptions {
             sharding: Sharding::Unsharded,
             config: WriterConfig::default(),
             maintenance: MaintenanceConfig::default(),
+            changelog: Changelog::Off,
         }
     }
 
@@ -96,6 +101,12 @@ impl CreateOptions {
     #[must_use]
     pub fn with_maintenance(self, maintenance: MaintenanceConfig) -> Self {
         Self { maintenance, ..self }
+    }
+
+    /// Sets [`Self::changelog`].
+    #[must_use]
+    pub fn with_changelog(self, changelog: Changelog) -> Self {
+        Self { changelog, ..self }
     }
 }
 
@@ -161,6 +172,9 @@ impl Catalog {
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
+        if options.changelog == Changelog::Stored {
+            refuse_reserved(location.uri(), &schema)?;
+        }
         let action = format!("creating table {}", location.uri());
         // Before anything else: the next steps would fence the jobs of a table that exists.
         if let Some(base) = location.open_if_there().await? {
@@ -195,6 +209,11 @@ impl Catalog {
         let (config, maintenance) = (&options.config, &options.maintenance);
         let catalog = enable(base, location, &options.sharding, config, maintenance).await?;
         catalog.without_reused_ids().await?;
+        if options.changelog == Changelog::Stored {
+            let operation = |_| ready(Ok(alter_changelog(Some(Changelog::Stored), None)));
+            catalog.commit_on_newest(MAX_ATTEMPTS, operation).await?;
+            catalog.latest_base().await?;
+        }
         if catalog.sharding.as_ref() == Some(&options.sharding) {
             return Ok(catalog);
         }

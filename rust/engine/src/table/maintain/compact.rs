@@ -183,6 +183,7 @@ impl Table {
             let version = update_table_indexes(&self.catalog).await?;
             result.base_version = result.base_version.max(version);
         }
+        self.publish_stored_changes().await;
         Ok(result)
     }
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use async_recursion::async_recursion as boxed;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::cleanup::CleanupPolicy;
 use lancemem_core::format::{ShardManifest, paths, wal_entry};
 use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
-use lancemem_core::types::{Error, Generation, MaxBytes, Result, ShardId, WalPosition};
+use lancemem_core::types::{Error, ErrorKind, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::compact::drain_manifests;
 use super::record_index::record_index_garbage;
@@ -45,7 +45,8 @@ const CONCURRENT_READS: usize = 16;
 impl Table {
     /// Removes what no reader and no writer needed for `older_than`: compacted SSTables, covered
     /// WAL entries, old shard manifests, left-overs of failed flushes, decisions about bulk writes,
-    /// and base files that no version names. Jobs go on meanwhile.
+    /// stored changes after their retention, and base files that no version names. Jobs go on
+    /// meanwhile.
     ///
     /// # Errors
     /// An input error, with nothing removed, where the clock of this process is far from the clock
@@ -84,6 +85,7 @@ impl Table {
             .garbage
             .extend(record_index_garbage(&catalog.store, now, settings.older_than).await?);
         result.garbage.extend(decision_garbage(&catalog.store, now, settings.older_than).await?);
+        result.garbage.extend(self.changelog_garbage(&base, settings, now).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             pass(Hold::Listed, base.uri()).await;
             sync_before_removal(catalog, &base).await?;
@@ -106,6 +108,26 @@ impl Table {
             );
         }
         Ok(result)
+    }
+}
+
+impl Table {
+    /// The garbage among stored changes; none where a file that publishes them is damaged, because
+    /// it does not show which folder it names.
+    async fn changelog_garbage(
+        &self,
+        base: &Arc<Dataset>,
+        settings: &CollectionSettings,
+        now: SystemTime,
+    ) -> Result<Vec<Garbage>> {
+        let (grace, dry_run) = (settings.older_than, settings.dry_run);
+        match self.stored_changes_garbage(base, now, grace, dry_run).boxed().await {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                tracing::warn!(table = self.uri(), %error, "no stored changes are collected");
+                Ok(Vec::new())
+            }
+            found => found,
+        }
     }
 }
 
@@ -270,7 +292,7 @@ const fn is_sstable(kind: GarbageKind) -> bool {
 }
 
 const fn is_folder(kind: GarbageKind) -> bool {
-    is_sstable(kind) || matches!(kind, GarbageKind::RecordIndexRun)
+    is_sstable(kind) || matches!(kind, GarbageKind::RecordIndexRun | GarbageKind::StoredChanges)
 }
 
 /// Collects files of the base table that no version names and that are a week old, by Lance's own

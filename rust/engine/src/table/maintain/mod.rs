@@ -1,12 +1,12 @@
 //! The maintain wing: how a table stays small and whole.
 //!
-//! Owns: the flush of logs, compaction, garbage collection, the record index, deletion vectors, repair, and the
-//! background task that runs them beside a job.
+//! Owns: the flush of logs, compaction, garbage collection, the record index, deletion vectors,
+//! stored changes, repair, and the background task that runs them beside a job.
 //! Does not own: the rules (`crate::compaction`, `crate::garbage`, `crate::record_index`,
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
-//! Reading order: `flush`, `compact`, `foreign`, `garbage`, `record_index`, `deletion_vectors`, `repair`,
-//! `relist`, `background`.
+//! Reading order: `flush`, `compact`, `foreign`, `changelog`, `garbage`, `record_index`,
+//! `deletion_vectors`, `repair`, `relist`, `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
@@ -14,6 +14,7 @@
 //! bulk write removes its files as a collection does; maintenance flushes logs by a job.
 
 mod background;
+mod changelog;
 mod compact;
 mod deletion_vectors;
 mod flush;
@@ -25,6 +26,7 @@ mod repair;
 
 pub use background::MaintenanceStats;
 pub(super) use background::{Maintenance, MaintenanceState};
+pub(super) use changelog::PublishedState;
 pub use deletion_vectors::DeletionVectorResult;
 pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;

@@ -12,7 +12,9 @@ use lance::Dataset;
 use lancemem_core::types::{Error, Result};
 
 use super::Reader;
-use crate::changes::{ChangeFeed, ChangeOptions, ChangePart, Moment, Range, expired};
+use crate::changes::{
+    ChangeFeed, ChangeOptions, ChangePart, Moment, Range, expired, published_versions,
+};
 use crate::schema::{BaseVersion, versions_of};
 use crate::table::Table;
 
@@ -41,7 +43,8 @@ impl Table {
     ///
     /// # Errors
     /// An input error where a version never was, `since` is after `until`, or `options` do not fit
-    /// the table. [`Error::ChangesExpired`] where the version of `since` was cleaned up.
+    /// the table. [`Error::ChangesExpired`] where the version of `since` was cleaned up and the
+    /// changes behind it are not stored.
     /// [`Error::ChangesUnavailable`] where the changes of a version cannot be derived. A storage
     /// error.
     #[boxed]
@@ -52,7 +55,7 @@ impl Table {
         options: &ChangeOptions,
     ) -> Result<ChangeFeed> {
         let range = self.reader.range(since, until).await?;
-        ChangeFeed::new(self.uri(), range, options).await
+        ChangeFeed::new(self.uri(), self.catalog.store.clone(), range, options).await
     }
 
     /// The changes of a part of a feed that reaches version `until` ([`ChangeFeed::parts`]).
@@ -71,7 +74,7 @@ impl Table {
         let Some(until) = self.reader.version_left(&newest, until).await? else {
             return Err(self.reader.expired(&newest, until).await?);
         };
-        ChangeFeed::of_part(self.uri(), &until, part, options).await
+        ChangeFeed::of_part(self.uri(), self.catalog.store.clone(), &until, part, options).await
     }
 }
 
@@ -96,10 +99,12 @@ impl Reader {
                 self.catalog.uri()
             )));
         }
-        if let Some(since) = since.filter(|since| *since != last) {
-            self.check_left(since, &left)?;
-        }
-        Ok(Range { since, until, left })
+        let mut versions = match since.filter(|since| *since != last) {
+            Some(since) => self.stored_behind(since, &left).await?,
+            None => Vec::new(),
+        };
+        versions.extend(left);
+        Ok(Range { since, until, versions })
     }
 
     /// The version that a feed reaches.
@@ -134,12 +139,28 @@ impl Reader {
         }
     }
 
-    /// Refuses a start that was cleaned up. Version 0 is the table before its first version.
-    fn check_left(&self, since: u64, left: &[u64]) -> Result<()> {
-        if left.contains(&since.max(1)) {
-            return Ok(());
+    /// The versions behind `since` that are gone and whose changes are published, up to the first
+    /// that is left; none where `since` is left. Version 0 is the table before its first version.
+    ///
+    /// Behind a version that is left, versions that are gone are one net step to the next one.
+    ///
+    /// # Errors
+    /// [`Error::ChangesExpired`] where the changes of one of these versions are not published.
+    async fn stored_behind(&self, since: u64, left: &[u64]) -> Result<Vec<u64>> {
+        if left.binary_search(&since.max(1)).is_ok() {
+            return Ok(Vec::new());
         }
-        Err(expired(self.catalog.uri(), since, left.first().copied().unwrap_or_default()))
+        let published = published_versions(&self.catalog.store).await?;
+        let gone = (since..).skip(1).take_while(|version| left.binary_search(version).is_err());
+        let mut stored = Vec::new();
+        for version in gone {
+            if published.binary_search(&version).is_err() {
+                let oldest = left.first().copied().unwrap_or_default();
+                return Err(expired(self.catalog.uri(), since, oldest));
+            }
+            stored.push(version);
+        }
+        Ok(stored)
     }
 
     async fn expired(&self, newest: &Dataset, version: u64) -> Result<Error> {

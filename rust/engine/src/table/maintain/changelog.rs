@@ -1,0 +1,247 @@
+//! The stored changes of a table.
+//!
+//! Owns: the switch, which is a key in the base table's configuration; publishing, which keeps
+//! stored changes readable after their version is cleaned up; and the listing of stored changes for
+//! a collection.
+//! Does not own: writing and reading stored changes (`crate::changes`), or the rules of collection
+//! (`crate::garbage`).
+//!
+//! A version publishes its stored changes by its transaction. The file that publishes them once
+//! more follows from that transaction alone, so it does not matter which process writes it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::ready;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_recursion::async_recursion as boxed;
+use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
+use lancemem_core::format::{PublishedChanges, paths};
+use lancemem_core::store::{Listed, Store};
+use lancemem_core::types::{Error, Result};
+use parking_lot::Mutex;
+
+use crate::changes::{
+    Changelog, alter_changelog, has_changelog, publication, published, published_versions,
+    refuse_reserved, retention_of,
+};
+use crate::errors::BaseContext;
+use crate::garbage::{ChangeFolder, ChangelogFacts, Garbage, PublishedFile, changelog_garbage};
+use crate::schema::versions_of;
+use crate::table::Table;
+
+/// Attempts to commit beside concurrent commits.
+const MAX_ATTEMPTS: usize = 50;
+/// Most versions that one call looks at to publish their changes.
+const MAX_LOOKS: usize = 1_000;
+/// Published files that are read at the same time.
+const CONCURRENT_READS: usize = 16;
+const ACTION: &str = "publishing the changes of a version";
+
+/// What this handle knows of published changes.
+#[derive(Debug, Default)]
+pub struct PublishedState {
+    /// The newest version that was looked at.
+    through: Mutex<Option<u64>>,
+    /// The folder that each published version names. Published files never change.
+    folders: Mutex<HashMap<u64, Option<String>>>,
+}
+
+impl Table {
+    /// Whether compactions store the changes of their versions, in the newest version that this
+    /// handle has read.
+    #[must_use]
+    pub fn changelog(&self) -> Changelog {
+        Changelog::of(&self.catalog.base.known().dataset)
+    }
+
+    /// Changes whether compactions store the changes of their versions, and how long these are
+    /// kept. `None` leaves a setting as it is. Returns the base version that records the settings.
+    ///
+    /// # Errors
+    /// An input error for a table with a column that a change feed adds; a storage error, also
+    /// after repeated conflicts.
+    #[boxed]
+    pub async fn alter_changelog(
+        &self,
+        changelog: Option<Changelog>,
+        retention: Option<Duration>,
+    ) -> Result<u64> {
+        let base = self.catalog.latest().await?;
+        if changelog == Some(Changelog::Stored) {
+            refuse_reserved(self.uri(), &base.schema.columns)?;
+        }
+        if has_changelog(&base.dataset, changelog, retention) {
+            return Ok(base.dataset.version().version);
+        }
+        let operation = |_| ready(Ok(alter_changelog(changelog, retention)));
+        let version = self.catalog.commit_on_newest(MAX_ATTEMPTS, operation).await?;
+        self.catalog.latest_base().await?;
+        self.publish_stored_changes().await;
+        Ok(version)
+    }
+
+    /// Publishes the changes of the newest versions, where the table stores changes. The commits
+    /// stand without it, so an error is logged.
+    pub(super) async fn publish_stored_changes(&self) {
+        if self.changelog() == Changelog::Off {
+            return;
+        }
+        if let Err(error) = self.publish_changes().await {
+            tracing::warn!(table = self.uri(), %error, "stored changes are not published yet");
+        }
+    }
+
+    /// Publishes the versions that are left and that are newer than every published version, and
+    /// returns their number. A version whose changes have to be derived is not published. Where no
+    /// version was published, that ends the search: no feed starts before such a version.
+    #[boxed]
+    async fn publish_changes(&self) -> Result<usize> {
+        let base = self.catalog.latest_base().await?;
+        let newest = base.version().version;
+        let known = *self.published.through.lock();
+        let through = match known {
+            Some(through) => Some(through),
+            None => published_versions(&self.catalog.store).await?.last().copied(),
+        };
+        if through >= Some(newest) {
+            return Ok(0);
+        }
+        let left = versions_of(&base).await?;
+        let is_new = |version: &u64| through.is_none_or(|through| *version > through);
+        let mut found = Vec::new();
+        for version in left.into_iter().rev().take_while(is_new).take(MAX_LOOKS) {
+            match publication_of(&base, version).await? {
+                Some(publication) => found.push(publication),
+                None if through.is_none() => break,
+                None => {}
+            }
+        }
+        let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
+        // The oldest first: the newest published version shows how far publishing has come.
+        for publication in found.iter().rev() {
+            let path = paths::published_changes(publication.version);
+            store.put_if_absent(&path, publication.encode().into()).await?;
+        }
+        *self.published.through.lock() = Some(newest);
+        Ok(found.len())
+    }
+
+    /// The garbage among the stored changes of the table. Publishes versions first, except in a dry
+    /// run: a folder that only the transaction of a version names must not look unnamed.
+    pub(super) async fn stored_changes_garbage(
+        &self,
+        base: &Arc<Dataset>,
+        now: SystemTime,
+        grace: Duration,
+        dry_run: bool,
+    ) -> Result<Vec<Garbage>> {
+        let store = &self.catalog.store;
+        let mut listed = store.list_tree(paths::CHANGELOG).await?;
+        if listed.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !dry_run && self.publish_changes().await? > 0 {
+            listed = store.list_tree(paths::CHANGELOG).await?;
+        }
+        let (published, folders) = sorted(listed);
+        let positions = self.consumers().await?.into_iter().map(|consumer| consumer.position);
+        let facts = ChangelogFacts {
+            published: self.named_folders(published).await?,
+            folders,
+            slowest: positions.min(),
+            retention: retention_of(base)?,
+        };
+        Ok(changelog_garbage(&facts, now, grace))
+    }
+
+    /// Published files with the folders that they name.
+    async fn named_folders(&self, files: Vec<(u64, Listed)>) -> Result<Vec<PublishedFile>> {
+        let known = self.published.folders.lock().clone();
+        let named = files.into_iter().map(|(version, file)| {
+            let (store, known) = (self.catalog.store.clone(), known.get(&version).cloned());
+            async move {
+                let folder = match known {
+                    Some(folder) => folder,
+                    None => folder_of(&store, version).await?,
+                };
+                let Listed { bytes, modified, .. } = file;
+                Ok::<_, Error>(PublishedFile { version, folder, bytes, modified })
+            }
+        });
+        let named = stream::iter(named).buffer_unordered(CONCURRENT_READS);
+        let named: Vec<PublishedFile> = named.try_collect().await?;
+        *self.published.folders.lock() =
+            named.iter().map(|file| (file.version, file.folder.clone())).collect();
+        Ok(named)
+    }
+}
+
+/// The folder that the published file of a version names. Another collection may have removed the
+/// file.
+async fn folder_of(store: &Store, version: u64) -> Result<Option<String>> {
+    let published = published(store, version).await?;
+    Ok(published.and_then(|published| published.rows).map(|rows| rows.name))
+}
+
+async fn publication_of(base: &Dataset, version: u64) -> Result<Option<PublishedChanges>> {
+    let read = base.read_version_transaction(version).await.in_base(ACTION)?;
+    match &read.transaction {
+        Some(transaction) => publication(version, read.timestamp.into(), transaction),
+        None => Ok(None),
+    }
+}
+
+/// The published files of a listing with their versions, and the folders of change rows.
+fn sorted(listed: Vec<Listed>) -> (Vec<(u64, Listed)>, Vec<ChangeFolder>) {
+    let mut published = Vec::new();
+    let mut folders: BTreeMap<String, ChangeFolder> = BTreeMap::new();
+    for file in listed {
+        let inside = file.path.strip_prefix(paths::CHANGELOG).and_then(|it| it.strip_prefix('/'));
+        let Some(inside) = inside else { continue };
+        match inside.split_once('/') {
+            None => {
+                if let Some(version) = paths::parse_published_changes(inside) {
+                    published.push((version, file));
+                }
+            }
+            Some((name, _)) if paths::is_record_index_name(name) => {
+                let (name, modified) = (name.to_owned(), file.modified);
+                let new = ChangeFolder { name: name.clone(), bytes: 0, modified };
+                let folder = folders.entry(name).or_insert(new);
+                folder.bytes += file.bytes;
+                folder.modified = folder.modified.max(modified);
+            }
+            Some(_) => {}
+        }
+    }
+    (published, folders.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_has_published_files_and_folders_and_files_of_other_programs() {
+        let file = |path: &str, seconds| Listed {
+            path: path.to_owned(),
+            bytes: 3,
+            modified: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        };
+        let folder = paths::change_rows("0123456789abcdef");
+        let (published, folders) = sorted(vec![
+            file(&paths::published_changes(5), 1),
+            file(&format!("{folder}/changes.binpb"), 9),
+            file(&format!("{folder}/data/x.lance"), 2),
+            file("_lancemem/changelog/notes.txt", 1),
+            file("_lancemem/changelog/other/x", 1),
+        ]);
+        let versions: Vec<u64> = published.iter().map(|(version, _)| *version).collect();
+        assert_eq!(versions, [5]);
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
+        let name = "0123456789abcdef".to_owned();
+        assert_eq!(folders, [ChangeFolder { name, bytes: 6, modified }]);
+    }
+}
