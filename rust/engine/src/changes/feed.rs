@@ -252,7 +252,7 @@ impl Feed {
                 }
                 Some(commit) => {
                     if let Some(stored) = self.stored(&commit, slice.version).await? {
-                        return self.stored_step(slice, commit, stored, own).map(Some);
+                        return self.stored_step(&slice, commit, stored, own).map(Some);
                     }
                     let Commit { effect: Effect::Rows(of), operation: name, .. } = commit else {
                         return Ok(None);
@@ -305,7 +305,7 @@ impl Feed {
     /// The step of a version whose changes are stored.
     fn stored_step(
         &self,
-        slice: ChangeSlice,
+        slice: &ChangeSlice,
         commit: Commit,
         stored: StoredChanges,
         own: Option<(Vec<u32>, Vec<u32>)>,
@@ -318,7 +318,7 @@ impl Feed {
         let own = own.map(|(before, after)| self.own_of(&all, &before, &after)).transpose()?;
         let since = commit.timestamp.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Ok(Step {
-            slice: ChangeSlice { before: Vec::new(), after: Vec::new(), ..slice },
+            slice: ChangeSlice { before: Vec::new(), after: Vec::new(), ..*slice },
             timestamp: commit.timestamp,
             micros: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
             operation: Some(commit.operation),
@@ -344,13 +344,13 @@ impl Feed {
 
     /// The commit of a version; `None` where it records no transaction.
     async fn commit_of(&self, version: u64) -> Result<Option<Commit>> {
-        let error = match self.until.read_version_transaction(version).await {
+        let error = match self.until.read_version_transaction(version).await.in_base(ACTION) {
             Ok(read) => return Commit::of(read),
             Err(error) => error,
         };
         match published(&self.store, version).await? {
             Some(published) => Ok(Some(published.into())),
-            None => Err(self.gone(version, Err(error).in_base(ACTION)).await),
+            None => Err(self.gone(version, error).await),
         }
     }
 

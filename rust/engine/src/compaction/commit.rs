@@ -230,7 +230,7 @@ pub struct Refused {
 ///
 /// # Errors
 /// Of kind retry where another commit came first, or where the outcome of this commit is unknown.
-pub async fn commit_exactly(
+pub(crate) async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
     properties: Option<HashMap<String, String>>,

@@ -34,7 +34,8 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
-pub use commit::{commit_exactly, committing};
+pub(crate) use commit::commit_exactly;
+pub use commit::committing;
 pub use policy::{
     CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,
 };
