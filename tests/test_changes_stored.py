@@ -123,7 +123,7 @@ def test_a_table_that_got_a_reserved_column_is_compacted_without_its_changes(
     board: lancemem.Table,
 ) -> None:
     put(board, {1: 10})
-    lance.dataset(board.uri).add_columns({"_change_type": "'x'"})
+    lance.dataset(board.uri).add_columns(pa.field("_change_type", pa.string()))
     before = folders(board)
     board.upsert(pa.table({"id": [2], "v": [20], "_change_type": ["y"]}))
     board.compact(flush=True)
@@ -150,7 +150,9 @@ def test_values_of_each_type_are_stored_as_they_are(name: str, mode: Any, table_
     assert [version.is_stored for version in feed.versions] == [True]
     stored, stored_counts = feed.to_table(), feed.counts
     shutil.rmtree(changelog(table))
-    assert table.changes(since).to_table() == stored
+    derived = table.changes(since).to_table()
+    # The same values may come with another dictionary.
+    assert (derived.schema, derived.to_pylist()) == (stored.schema, stored.to_pylist())
     assert table.changes(since).counts == stored_counts
     assert stored_counts.num_rows == 6
 
