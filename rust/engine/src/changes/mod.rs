@@ -41,8 +41,8 @@ mod types;
 
 pub use errors::expired;
 pub use feed::{ChangeFeed, Range};
-pub use input::{InputFeed, InputOptions, InputPosition, ShardPosition};
 pub(crate) use input::{EventSource, InputShape, Piece, errors as input_errors};
+pub use input::{InputFeed, InputOptions, InputPosition, ShardPosition};
 pub use property::{Changelog, alter_changelog, has_changelog, retention_of};
 pub use record::{PlannedCommit, Recorded};
 pub use shape::refuse_reserved;
