@@ -100,6 +100,7 @@ mod present {
             Hold::Commit => "commit",
             Hold::Manifest => "manifest",
             Hold::Listed => "listed",
+            Hold::Changes => "changes",
         }
     }
 

@@ -22,6 +22,8 @@ const SHARD: &str = "_shard";
 const GENERATION: &str = "_generation";
 /// The names that a table with changes of flushes must not give to its own columns.
 const RESERVED: [&str; 4] = [CHANGE_TYPE, SHARD, GENERATION, ROW];
+/// How many of them a feed adds.
+const ADDED: usize = 3;
 
 /// What all changes of a feed have in common.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl FlushedShape {
         let all: Vec<String> =
             table.columns.fields().iter().map(|field| field.name().clone()).collect();
         let columns = options.columns.clone().unwrap_or_else(|| all.clone());
-        refuse_unknown(uri, &columns, &all, &RESERVED)?;
+        refuse_unknown(uri, &columns, &all, &RESERVED[..ADDED])?;
         let filter = match &options.filter {
             Some(condition) => Some(condition.resolve(&session(), &table.columns).await?),
             None => None,

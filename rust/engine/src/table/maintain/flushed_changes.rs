@@ -19,7 +19,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::store::{Created, Listed, Store};
-use lancemem_core::types::{Error, ErrorKind, Generation, MaxBytes, Result, ShardId};
+use lancemem_core::types::{ErrorKind, Generation, MaxBytes, Result, ShardId};
 
 use crate::changes::{
     Changelog, FlushedSsTable, RecordedFlush, published_flush, published_generations, retention_of,
@@ -181,8 +181,8 @@ async fn named_folders(
     let reads: Vec<_> =
         several.map(|generation| published_flush(store, shard_id, generation)).collect();
     let named = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-    let named = named.try_filter_map(|found| ready(Ok(found.and_then(|found| found.folder()))));
-    named.try_collect::<HashSet<String>>().await.map_err(Error::from)
+    let named = named.try_filter_map(|found| ready(Ok(found.and_then(|of| of.folder()))));
+    named.try_collect().await
 }
 
 /// The published files of a shard's listing, and the folders of change rows.
