@@ -187,7 +187,7 @@ impl Reader {
             (Some(start), Some(end)) if start > end => {
                 Err(flushed_errors::reversed(uri, shard_id, start, end))
             }
-            // A position of before the SSTables of its last generations were listed again.
+            // The start may be later where SSTables were listed again after they were moved.
             (Some(start), None) => Ok(Some((start, shard.end.max(start)))),
             (Some(start), Some(end)) => Ok(Some((start, end))),
             (None, end) => {
