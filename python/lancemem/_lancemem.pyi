@@ -49,6 +49,7 @@ __all__ = [
     "DeletionVectorResult",
     "Endpoint",
     "FlushResult",
+    "FlushedFeed",
     "FlushedLog",
     "ForkedHandleError",
     "Garbage",
@@ -102,6 +103,7 @@ __all__ = [
     "enable",
     "evaluate",
     "exists",
+    "flushed_change_feed",
     "input_change_feed",
     "move_changes_consumer",
     "open_table",
@@ -146,7 +148,7 @@ _Txn: TypeAlias = tuple[str, int]
 # A version, or the newest version that was committed by a time.
 _State: TypeAlias = int | datetime
 _RowKinds: TypeAlias = Literal["delta", "flink"]
-_Changelog: TypeAlias = Literal["stored"]
+_Changelog: TypeAlias = Literal["stored", "flushed"]
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
@@ -179,10 +181,11 @@ class ChangesUnavailableError(LancememError):
 class ChangesExpiredError(LancememError):
     """The version behind which changes were asked for was cleaned up. Start from one that is left.
 
-    With level "input", events behind the position were compacted and collected.
+    With level "input", events behind the position were compacted and collected. With level
+    "flushed", a collection removed the changes behind the position after the retention.
 
     Attributes:
-        oldest: The oldest version that is left. With level "input" the oldest generation.
+        oldest: The oldest version that is left. With another level the oldest generation.
     """
 
     oldest: int
@@ -235,8 +238,9 @@ def create_table(
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
-        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. Default:
-            changes are derived.
+        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. "flushed"
+            stores those of each flush, and enters deletion-vector mode. Default: changes are
+            derived.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
 
@@ -369,6 +373,34 @@ def change_feed(
         table: The table.
         since: As in `Table.changes`; a datetime needs a zone.
         until: As in `Table.changes`; a datetime needs a zone.
+        columns: As in `Table.changes`.
+        filter: As in `Table.changes`.
+        skip_unchanged: As in `Table.changes`.
+        row_kinds: As in `Table.changes`.
+
+    Returns:
+        The feed.
+
+    Raises:
+        LancememError: As in `Table.changes`.
+    """
+
+def flushed_change_feed(
+    table: Table,
+    since: str | None = None,
+    until: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: _Filter | None = None,  # noqa: A002
+    *,
+    skip_unchanged: bool = False,
+    row_kinds: _RowKinds = "delta",
+) -> FlushedFeed:
+    """Describe the changes of a table's flushes. `Table.changes` of the package calls this.
+
+    Args:
+        table: The table.
+        since: A position, the `until` of an earlier feed.
+        until: A position.
         columns: As in `Table.changes`.
         filter: As in `Table.changes`.
         skip_unchanged: As in `Table.changes`.
@@ -1298,11 +1330,16 @@ class Table:
         With a stored changelog each compaction stores the changes of its version, which `changes`
         then reads instead of deriving them. They stay readable after the version is cleaned up.
 
+        With a flushed changelog the look-up after each flush stores the changes of the new SSTable,
+        for `changes(level="flushed")`. It needs deletion-vector mode. A compaction stores what is
+        missing before it moves an SSTable.
+
         Args:
             deletion_vectors: True enters the mode, and looks up every flushed SSTable before the
                 call returns. False compacts every flushed SSTable first, and leaves the mode.
                 Default: as it is.
-            changelog: "stored" stores the changes of each compaction from here on. None ends that;
+            changelog: "stored" stores the changes of each compaction from here on, "flushed" those
+                of each flush, and of the SSTables that no compaction has moved yet. None ends that;
                 changes that are stored stay for the retention. Default: as it is.
             changelog_retention: How long stored changes are kept, at least. Default: as it is, and
                 at first seven days.
@@ -1312,8 +1349,9 @@ class Table:
 
         Raises:
             InvalidInputError: No setting is named, `changelog` has no such value, the table has no
-                primary key (`deletion_vectors`), or it has a column with one of the names that a
-                change feed adds (`changelog`).
+                primary key (`deletion_vectors`, "flushed"), it has a column with one of the names
+                that a change feed adds (`changelog`), or "flushed" goes without deletion-vector
+                mode.
 
         Example:
             table.alter(deletion_vectors=True)
@@ -1422,9 +1460,10 @@ class Table:
 
     @property
     def changelog(self) -> _Changelog | None:
-        """Whether compactions store their changes, at the newest version that this handle has seen.
+        """Which changes the table stores, at the newest version that this handle has seen.
 
-        "stored" where they do, None where changes are derived.
+        "stored" where compactions do, "flushed" where look-ups after flushes do, None where changes
+        are derived.
         """
 
     @property
@@ -1433,6 +1472,8 @@ class Table:
 
     def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
         """Look up which rows each flushed SSTable supersedes, where the look-up is missing.
+
+        With `changelog="flushed"` it stores the missing changes of flushes too.
 
         Args:
             shard: The only shard whose SSTables are looked up, by ordinal or id. Default: every
@@ -2415,6 +2456,61 @@ class ChangeFeed:
         Raises:
             InvalidInputError: `num_parts` is below 1.
         """
+
+    def __iter__(self) -> BatchIterator: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class FlushedFeed:
+    """The changes of flushes between two positions. Made by `Table.changes(level="flushed")`.
+
+    A feed has the net change of each key for each generation: shard by shard, those of a shard in
+    the order of generations, those of a generation the images before, then the images after. Every
+    read of it returns the same rows. It has `__arrow_c_stream__`, so what reads Arrow reads it;
+    iterating over it reads batches.
+
+    Example:
+        feed = table.changes(level="flushed", since=position)
+        position = feed.until
+    """
+
+    @property
+    def since(self) -> str | None:
+        """The position behind which the feed starts. None: the changes that are left."""
+
+    @property
+    def until(self) -> str:
+        """The position behind the last change: the `since` of the next feed."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, then `_change_type`, `_shard` and `_generation`."""
+
+    @property
+    def counts(self) -> ChangeCounts:
+        """How many rows the feed has. With a filter it is read for that."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Start a read and return it as a reader of pyarrow, which can be read once."""
+
+    def to_batches(self) -> BatchIterator:
+        """Return the changes in batches, each fetched when it is asked for. `iter` is the same."""
+
+    def to_table(self) -> pa.Table:
+        """Return all changes."""
+
+    def to_pandas(self, **options: object) -> pd.DataFrame:
+        """Return all changes as a pandas frame.
+
+        Args:
+            **options: Options of `pyarrow.Table.to_pandas`.
+
+        Returns:
+            The frame.
+        """
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all changes as a polars frame."""
 
     def __iter__(self) -> BatchIterator: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...

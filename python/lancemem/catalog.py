@@ -70,8 +70,9 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
-        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. Default:
-            changes are derived.
+        changelog: "stored" stores the changes of each compaction, as `Table.alter` does. "flushed"
+            stores those of each flush, and enters deletion-vector mode. Default: changes are
+            derived.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
         exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those

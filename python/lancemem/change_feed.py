@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lancemem._lancemem import ConsumerInfo, InputFeed, _Filter, _RowKinds, _Slice, _State
+    from lancemem._lancemem import (
+        ConsumerInfo,
+        FlushedFeed,
+        InputFeed,
+        _Filter,
+        _RowKinds,
+        _Slice,
+        _State,
+    )
 
 __all__ = ["ChangeFeed", "ChangeFeedPart", "TableChangeFeeds"]
 
 _LEVEL = "committed"
+_FLUSHED = "flushed"
 _INPUT = "input"
 
 
@@ -51,6 +60,18 @@ class TableChangeFeeds(_lancemem.Table):
         columns: Sequence[str] | None = None,
         filter: _Filter | None = None,
         *,
+        level: Literal["flushed"],
+        skip_unchanged: bool = False,
+        row_kinds: _RowKinds = "delta",
+    ) -> FlushedFeed: ...
+    @overload
+    def changes(
+        self,
+        since: str | None = None,
+        until: str | None = None,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,
+        *,
         level: Literal["input"],
     ) -> InputFeed: ...
     def changes(  # noqa: PLR0913 - each narrows the feed
@@ -63,7 +84,7 @@ class TableChangeFeeds(_lancemem.Table):
         level: str = _LEVEL,
         skip_unchanged: bool = False,
         row_kinds: _RowKinds = "delta",
-    ) -> ChangeFeed | InputFeed:
+    ) -> ChangeFeed | FlushedFeed | InputFeed:
         """Describe the inserts, updates and deletes between two versions of the base table.
 
         Rows reach the base table with a compaction. A feed has the net change of each key for each
@@ -78,26 +99,30 @@ class TableChangeFeeds(_lancemem.Table):
             columns: Columns of the table in the result. Default: all.
             filter: As the `filter` of `scan`. It sees both images of an update, which the feed has
                 where one of them meets it.
-            level: "committed", the changes of versions. "input", the upserts and deletes as they
-                came, before any compaction: `since` and `until` are then positions, which are the
-                `until` of earlier feeds, and the default of `since` is every event that no
-                compaction has moved. A filter of this level leaves a delete out only where it is
-                false with null in all columns but the key.
+            level: "committed", the changes of versions. "flushed", the net change of each key for
+                each flush, which a table with `changelog="flushed"` stores. "input", the upserts
+                and deletes as they came, before any compaction. With these two `since` and `until`
+                are positions, which are the `until` of earlier feeds. The default of `since` is
+                every change that is left, or every event that no compaction has moved. A filter of
+                level "input" leaves a delete out only where it is false with null in all columns
+                but the key.
             skip_unchanged: Leave out an update whose images are equal in the columns of the feed.
                 Default: False.
             row_kinds: The values of `_change_type`. "delta" has `insert`, `update_preimage`,
                 `update_postimage` and `delete`; "flink" has `+I`, `-U`, `+U` and `-D`.
 
         Returns:
-            A feed that has not been read. With level "input" an `InputFeed`.
+            A feed that has not been read. With level "flushed" a `FlushedFeed`, with level "input"
+            an `InputFeed`.
 
         Raises:
             ChangesExpiredError: The version of `since` was cleaned up and the changes behind it are
-                not stored, or an event behind its position was compacted and collected.
-            ChangesUnavailableError: The changes of a version cannot be derived.
+                not stored, or changes or events behind its position were collected.
+            ChangesUnavailableError: The changes of a version cannot be derived, or those behind a
+                position were never stored, because the table got the property later.
             InvalidInputError: A version never was, `since` is after `until`, an argument has no
-                such value, a column is not in the table, or the table has a column with one of the
-                names that a feed adds.
+                such value, a column is not in the table, the table has a column with one of the
+                names that a feed adds, or it stores no changes of flushes.
             RetryableError: The storage failed.
 
         Example:
@@ -111,15 +136,19 @@ class TableChangeFeeds(_lancemem.Table):
                     'a change feed of level "input" has no images before: leave out skip_unchanged '
                     "and row_kinds"
                 )
-            positions = {"since": _position(since, "since"), "until": _position(until, "until")}
+            positions = _positions(level, since=since, until=until)
             return _lancemem.input_change_feed(self, **positions, columns=columns, filter=filter)
-        if level != _LEVEL:
-            raise _lancemem.InvalidInputError(
-                f'the level of a change feed is "{_LEVEL}", the changes of versions, or '
-                f'"{_INPUT}", the upserts and deletes as they came, got {level!r}'
-            )
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
+        if level == _FLUSHED:
+            positions = _positions(level, since=since, until=until)
+            return _lancemem.flushed_change_feed(self, **positions, **given)
+        if level != _LEVEL:
+            raise _lancemem.InvalidInputError(
+                f'the level of a change feed is "{_LEVEL}", the changes of versions, '
+                f'"{_FLUSHED}", those of flushes, or "{_INPUT}", the upserts and deletes as they '
+                f"came, got {level!r}"
+            )
         handle = _lancemem.change_feed(self, _state(since), _state(until), **given)
         return ChangeFeed._of(handle, self, given)  # noqa: SLF001 - the same module
 
@@ -406,17 +435,20 @@ def refuse_level(level: str) -> None:
     if level != _LEVEL:
         raise _lancemem.InvalidInputError(
             f'here the level of a change feed is "{_LEVEL}", the changes of versions, got '
-            f'{level!r}; `Table.changes` alone reads level "{_INPUT}"'
+            f'{level!r}; `Table.changes` alone reads levels "{_FLUSHED}" and "{_INPUT}"'
         )
 
 
-def _position(given: _State | str | None, name: str) -> str | None:
-    if given is None or isinstance(given, str):
-        return given
-    raise _lancemem.InvalidInputError(
-        f'{name}: level "{_INPUT}" starts and ends at a position, the `until` of an earlier feed '
-        f"of that level, got {given!r}"
-    )
+def _positions(level: str, **given: _State | str | None) -> dict[str, str | None]:
+    positions: dict[str, str | None] = {}
+    for name, position in given.items():
+        if position is not None and not isinstance(position, str):
+            raise _lancemem.InvalidInputError(
+                f'{name}: level "{level}" starts and ends at a position, the `until` of an earlier '
+                f"feed of that level, got {position!r}"
+            )
+        positions[name] = position
+    return positions
 
 
 def _state(given: Any) -> Any:  # noqa: ANN401 - the extension refuses what is no state

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "lines"]
 
 _ADDED = ("_change_type", "_commit_version", "_commit_timestamp")
-_ADDED_TO_EVENTS = ("_change_type", "_shard", "_generation", "_row")
-# How the text of a position begins.
-_POSITION = "input1"
+_ADDED_BY_SHARD = ("_change_type", "_shard", "_generation", "_row")
+# The levels whose feeds start at a position, and how its text begins.
+_POSITIONS = {"flushed": "flushed1", "input": "input1"}
 
 
 def add_parser(
@@ -47,22 +47,22 @@ def add_parser(
         metavar="V",
         type=_state,
         help="the version behind which to start, or a time such as 2026-01-31T12:00:00+00:00; "
-        "default: every row as an insert; with --level input a position, default: every event that "
-        "no compaction has moved",
+        "default: every row as an insert; with another level a position, default: every change "
+        "that is left, or every event that no compaction has moved",
     )
     parser.add_argument(
         "--until",
         metavar="V",
         type=_state,
-        help="the last version, or a time; default: the newest version; with --level input a "
+        help="the last version, or a time; default: the newest version; with another level a "
         "position",
     )
     parser.add_argument(
         "--level",
-        choices=["committed", "input"],
+        choices=["committed", *_POSITIONS],
         default="committed",
-        help="the changes of versions, or the upserts and deletes as they came; with "
-        "input the position behind the last event goes to standard error",
+        help="the changes of versions, those of flushes, or the upserts and deletes as they came; "
+        "with the last two the position behind the last one goes to standard error",
     )
     parser.add_argument("--filter", metavar="SQL", help="a condition on the columns of the table")
     parser.add_argument(
@@ -93,7 +93,7 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     """
     if options.follow and options.until is not None:
         raise lancemem.InvalidInputError("--follow has no end: leave out --until")
-    text = _event if options.level == "input" else _text
+    text = _text_of_shard if options.level in _POSITIONS else _text
     line = _json if options.json else text
     since = options.since
     while True:
@@ -107,7 +107,7 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
                 yield from map(line, batch.to_pylist())
             since = feed.until
         if not options.follow:
-            if options.level == "input":
+            if options.level in _POSITIONS:
                 sys.stderr.write(f"position {since}\n")
             return
         threading.Event().wait(options.interval)
@@ -116,7 +116,7 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
 def _state(text: str) -> int | datetime | str:
     if text.isascii() and text.isdecimal():
         return int(text)
-    if text.startswith(_POSITION):
+    if text.startswith(tuple(_POSITIONS.values())):
         return text
     try:
         return datetime.fromisoformat(text)
@@ -131,9 +131,11 @@ def _text(row: dict[str, Any]) -> str:
     return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
 
 
-def _event(row: dict[str, Any]) -> str:
-    values = {name: value for name, value in row.items() if name not in _ADDED_TO_EVENTS}
-    told = f"{row['_shard']}:{row['_generation']}:{row['_row']} {row['_change_type']}"
+def _text_of_shard(row: dict[str, Any]) -> str:
+    values = {name: value for name, value in row.items() if name not in _ADDED_BY_SHARD}
+    # Changes of flushes have no row.
+    place = [str(row[name]) for name in _ADDED_BY_SHARD[1:] if name in row]
+    told = f"{':'.join(place)} {row['_change_type']}"
     return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
 
 

@@ -25,7 +25,7 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = FEED_COLUMNS = (
     "_commit_version",
     "_commit_timestamp",
 )
-# The columns that a feed of level "input" adds.
+# The columns that a feed of level "input" adds. Level "flushed" has all but the last.
 INPUT_COLUMNS = (CHANGE_TYPE, "_shard", "_generation", "_row")
 
 

@@ -213,7 +213,7 @@ class LancememTable(DeltaNames, ChangeReads):
         vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
-        changelog: Literal["stored"] | None = None,
+        changelog: Literal["stored", "flushed"] | None = None,
     ) -> LancememTable:
         """Create a table.
 
@@ -846,15 +846,15 @@ class LancememTable(DeltaNames, ChangeReads):
         self,
         *,
         deletion_vectors: bool | None = None,
-        changelog: Literal["stored"] | EllipsisType | None = ...,
+        changelog: Literal["stored", "flushed"] | EllipsisType | None = ...,
         changelog_retention: timedelta | None = None,
     ) -> int:
         """Change settings of the table, as `lancemem.Table.alter` does. Runs on the driver.
 
         Args:
             deletion_vectors: Whether deletion-vector mode is on. Default: as it is.
-            changelog: "stored" stores the changes of each compaction, None ends that. Default: as
-                it is.
+            changelog: "stored" stores the changes of each compaction, "flushed" those of each
+                flush, None ends that. Default: as it is.
             changelog_retention: How long stored changes are kept. Default: as it is.
 
         Returns:

@@ -30,6 +30,8 @@ pub enum Hold {
     Manifest,
     /// A collection has listed its garbage, and removes it next.
     Listed,
+    /// The changes of a flush are written, and published next.
+    Changes,
 }
 
 #[cfg(not(any(test, feature = "mutants")))]
@@ -98,6 +100,7 @@ mod present {
             Hold::Commit => "commit",
             Hold::Manifest => "manifest",
             Hold::Listed => "listed",
+            Hold::Changes => "changes",
         }
     }
 

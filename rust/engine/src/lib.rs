@@ -34,7 +34,8 @@ pub mod visibility;
 
 pub use changes::{
     ChangeCounts, ChangeFeed, ChangeOptions, ChangePart, ChangeSlice, ChangeVersion, Changelog,
-    InputFeed, InputOptions, InputPosition, Moment, RowKinds, ShardPosition,
+    FlushedFeed, FlushedPosition, InputFeed, InputOptions, InputPosition, Moment, RowKinds,
+    ShardPosition,
 };
 pub use compaction::{
     CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,

@@ -120,12 +120,7 @@ impl ChangeFeed {
     #[getter]
     fn counts(&self, py: Python<'_>) -> PyResult<ChangeCounts> {
         let counts = run_on(py, &self.uri, self.inner()?.counts())?;
-        Ok(ChangeCounts {
-            num_inserted: counts.inserted,
-            num_updated: counts.updated,
-            num_deleted: counts.deleted,
-            num_rows: counts.rows,
-        })
+        Ok(counts.into())
     }
 
     #[doc = docstring!("ChangeFeed.to_reader")]
@@ -182,7 +177,7 @@ impl ChangeFeed {
 }
 
 /// The options of a feed of `table`.
-fn options(
+pub fn options(
     table: &lancemem::Table,
     columns: Option<ColumnNames>,
     filter: Option<&Bound<'_, PyAny>>,

@@ -25,6 +25,7 @@ mod durations;
 mod errors;
 mod filter;
 mod finalization;
+mod flushed_changes;
 mod input;
 mod input_changes;
 mod job;
@@ -57,6 +58,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     catalog::register(module)?;
     changes::register(module)?;
+    flushed_changes::register(module)?;
     input_changes::register(module)?;
     bulk::register(module)?;
     module.add_class::<admin::Admin>()?;

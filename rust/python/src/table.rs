@@ -411,11 +411,15 @@ impl Table {
         }
         self.run(py, async move {
             let mut version = 0;
+            // Changes of flushes need the mode: it starts before them, and ends after them.
+            if deletion_vectors == Some(true) {
+                version = table.alter_deletion_vectors(true).await?;
+            }
             if alters_changelog {
                 version = table.alter_changelog(changelog, changelog_retention).await?;
             }
-            if let Some(on) = deletion_vectors {
-                version = table.alter_deletion_vectors(on).await?;
+            if deletion_vectors == Some(false) {
+                version = table.alter_deletion_vectors(false).await?;
             }
             Ok(version)
         })

@@ -405,6 +405,17 @@ impl JobStats {
     }
 }
 
+impl From<lancemem::ChangeCounts> for ChangeCounts {
+    fn from(of: lancemem::ChangeCounts) -> Self {
+        Self {
+            num_inserted: of.inserted,
+            num_updated: of.updated,
+            num_deleted: of.deleted,
+            num_rows: of.rows,
+        }
+    }
+}
+
 impl From<lancemem::WriteResult> for WriteResult {
     fn from(result: lancemem::WriteResult) -> Self {
         Self {

@@ -9,6 +9,7 @@ mod cast;
 pub mod changelog;
 pub mod checksummed;
 mod floats;
+mod flushed_changes;
 mod framed_file;
 pub mod fsync_note;
 pub mod key;
@@ -30,6 +31,7 @@ mod zero_width;
 
 pub use changelog::{ChangeRows, FragmentRows, PublishedChanges, StoredRows};
 pub use floats::round_floats;
+pub use flushed_changes::PublishedFlush;
 pub use key::KeyEncoder;
 pub use key_values::key_values;
 pub use key_view::{KeyForm, KeyView};

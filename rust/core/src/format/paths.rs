@@ -156,6 +156,45 @@ pub fn parse_published_changes(file_name: &str) -> Option<u64> {
     published_changes(version).ends_with(file_name).then_some(version)
 }
 
+/// Folder of the changes of a shard's flushes.
+#[must_use]
+pub fn flushed_changes(shard: ShardId) -> String {
+    format!("{CHANGELOG}/{}", shard.as_hyphenated())
+}
+
+/// The file that publishes the changes of one generation of a shard.
+#[must_use]
+pub fn published_flush(shard: ShardId, generation: Generation) -> String {
+    format!("{}/{:016}.{MANIFEST_EXTENSION}", flushed_changes(shard), generation.get())
+}
+
+/// The generation in the name of a file that publishes the changes of a flush; `None` for any other
+/// name.
+#[must_use]
+pub fn parse_published_flush(file_name: &str) -> Option<Generation> {
+    parse_generation(file_name.strip_suffix(MANIFEST_EXTENSION)?.strip_suffix('.')?)
+}
+
+/// The name of a folder of change rows of one generation, below [`flushed_changes`]. `name` has the
+/// form of [`is_record_index_name`].
+#[must_use]
+pub fn flushed_rows_name(generation: Generation, name: &str) -> String {
+    format!("{:016}.{name}", generation.get())
+}
+
+/// The generation in the name of a folder of change rows; `None` for any other name.
+#[must_use]
+pub fn parse_flushed_rows_name(name: &str) -> Option<Generation> {
+    let (generation, random) = name.split_once('.')?;
+    parse_generation(generation).filter(|_| is_record_index_name(random))
+}
+
+/// A generation of 16 decimal digits, or more where they begin with no zero.
+fn parse_generation(digits: &str) -> Option<Generation> {
+    let generation = digits.parse().ok().map(Generation)?;
+    (format!("{:016}", generation.get()) == digits).then_some(generation)
+}
+
 /// Folder of a shard's manifest versions.
 #[must_use]
 pub fn manifests(shard_id: ShardId) -> String {
@@ -281,6 +320,26 @@ mod tests {
             "v99999999999999999999.binpb",
         ] {
             assert_eq!(parse_published_changes(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn files_of_flushed_changes_name_their_generation() {
+        let folder = format!("_lancemem/changelog/{}", ShardId::nil().as_hyphenated());
+        let path = published_flush(ShardId::nil(), Generation(42));
+        assert_eq!(path, format!("{folder}/0000000000000042.binpb"));
+        for generation in [1, 42, 10_u64.pow(16), u64::MAX].map(Generation) {
+            let path = published_flush(ShardId::nil(), generation);
+            let name = path.rsplit('/').next().unwrap();
+            assert_eq!(parse_published_flush(name), Some(generation));
+            let name = flushed_rows_name(generation, "0123456789abcdef");
+            assert_eq!(parse_flushed_rows_name(&name), Some(generation));
+        }
+        for foreign in ["", "42.binpb", "0000000000000042", "+000000000000042.binpb", "x.binpb"] {
+            assert_eq!(parse_published_flush(foreign), None, "{foreign}");
+        }
+        for foreign in ["", "0000000000000042", "0000000000000042.x", "42.0123456789abcdef"] {
+            assert_eq!(parse_flushed_rows_name(foreign), None, "{foreign}");
         }
     }
 

@@ -182,7 +182,7 @@ async fn moved(old: &Dataset, new: &Dataset, fragment: u64) -> Result<(Died, Roa
     Ok((Died { only_before, deleted: before | after }, came))
 }
 
-async fn deleted(fragment: &FileFragment) -> Result<RoaringBitmap> {
+pub(super) async fn deleted(fragment: &FileFragment) -> Result<RoaringBitmap> {
     let deleted = fragment.get_deletion_vector().await.in_base(ACTION)?;
     Ok(deleted.map(|deleted| RoaringBitmap::from(&*deleted)).unwrap_or_default())
 }

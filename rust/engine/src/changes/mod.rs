@@ -5,7 +5,8 @@
 //! commit of a compaction, where the table asks for it.
 //! Does not own: which versions or SSTables a caller asks for, or the pins of consumers (`table`).
 //!
-//! `input` is another level: the events of SSTables and logs before any compaction moves them.
+//! `flushed` is another level: the net changes of each flush, stored before a compaction moves its
+//! SSTable. `input` is a third: the events of SSTables and logs before any compaction moves them.
 //!
 //! Reading order: `types`, `errors`, `selection`, `shape`, `row_hash`, `images`, `derive` (with
 //! `altered`), `pair` (with `held_keys`), `property`, `record`, `stored`, `parts`, `feed`.
@@ -26,6 +27,7 @@ mod altered;
 mod derive;
 mod errors;
 mod feed;
+mod flushed;
 mod held_keys;
 mod images;
 mod input;
@@ -41,9 +43,14 @@ mod types;
 
 pub use errors::expired;
 pub use feed::{ChangeFeed, Range};
+pub use flushed::{FlushedFeed, FlushedPosition, refuse_reserved_of_flushes};
+pub(crate) use flushed::{
+    FlushedPiece, FlushedShape, FlushedSsTable, RecordedFlush, errors as flushed_errors,
+    published_flush, published_generations,
+};
 pub(crate) use input::{EventSource, InputShape, Piece, errors as input_errors};
 pub use input::{InputFeed, InputOptions, InputPosition, ShardPosition};
-pub use property::{Changelog, alter_changelog, has_changelog, retention_of};
+pub use property::{Changelog, alter_changelog, flushed_from, has_changelog, retention_of};
 pub use record::{PlannedCommit, Recorded};
 pub use shape::refuse_reserved;
 pub use stored::{publication, published, published_versions};

@@ -56,7 +56,7 @@ impl Shape {
             table.columns.fields().iter().map(|field| field.name().clone()).collect();
         refuse_reserved(uri, &table.columns)?;
         let columns = options.columns.clone().unwrap_or_else(|| all.clone());
-        refuse_unknown(uri, &columns, &all)?;
+        refuse_unknown(uri, &columns, &all, &RESERVED)?;
         let filter = match &options.filter {
             Some(condition) => Some(condition.resolve(&session(), &table.columns).await?),
             None => None,
@@ -138,9 +138,19 @@ pub fn key_ids(dataset: &Dataset) -> Vec<i32> {
     dataset.schema().unenforced_primary_key().into_iter().map(|field| field.id).collect()
 }
 
-fn refuse_unknown(uri: &str, columns: &[String], all: &[String]) -> Result<()> {
+/// Refuses columns that `all`, those of the table, do not have, that are named twice, or that a feed
+/// adds.
+///
+/// # Errors
+/// An input error that names the column.
+pub fn refuse_unknown(
+    uri: &str,
+    columns: &[String],
+    all: &[String],
+    reserved: &[&str],
+) -> Result<()> {
     for (place, name) in columns.iter().enumerate() {
-        if RESERVED.contains(&name.as_str()) {
+        if reserved.contains(&name.as_str()) {
             return Err(Error::input(format!(
                 "columns: every change feed has the column '{name}'; leave it out"
             )));
@@ -158,21 +168,30 @@ fn refuse_unknown(uri: &str, columns: &[String], all: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The columns of a feed. An image before may be older than a column, so all but key columns are
-/// nullable.
+/// The columns of a feed.
 fn schema_of(table: &Schema, columns: &[String], key: &[String]) -> Result<SchemaRef> {
-    let mut fields = Vec::with_capacity(columns.len() + RESERVED.len());
+    let mut fields = fields_of(table, columns, key)?;
+    let instant = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    fields.push(Field::new(CHANGE_TYPE, DataType::Utf8, false));
+    fields.push(Field::new(COMMIT_VERSION, DataType::Int64, false));
+    fields.push(Field::new(COMMIT_TIMESTAMP, instant, false));
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The columns `columns` of a table in a feed. An image before may be older than a column, so all
+/// but key columns are nullable.
+///
+/// # Errors
+/// An internal error for a column that the table lacks.
+pub fn fields_of(table: &Schema, columns: &[String], key: &[String]) -> Result<Vec<Field>> {
+    let mut fields = Vec::with_capacity(columns.len());
     for name in columns {
         let missing = || Error::internal(format!("column '{name}' is not in the table"));
         let field = table.field_with_name(name).map_err(|_| missing())?.clone();
         let is_nullable = field.is_nullable() || !key.contains(name);
         fields.push(field.with_nullable(is_nullable));
     }
-    let instant = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    fields.push(Field::new(CHANGE_TYPE, DataType::Utf8, false));
-    fields.push(Field::new(COMMIT_VERSION, DataType::Int64, false));
-    fields.push(Field::new(COMMIT_TIMESTAMP, instant, false));
-    Ok(Arc::new(Schema::new(fields)))
+    Ok(fields)
 }
 
 /// A condition for batches of one schema.

@@ -302,7 +302,7 @@ impl Compaction {
         updated: &[Fragment],
         added: &[Fragment],
     ) -> Result<Option<Recorded>> {
-        if Changelog::of(&self.base) == Changelog::Off {
+        if Changelog::of(&self.base) != Changelog::Stored {
             return Ok(None);
         }
         let base =

@@ -11,10 +11,12 @@
 
 mod changelog;
 mod clock;
+mod flushed_changes;
 mod rules;
 
 pub use changelog::{ChangeFolder, ChangelogFacts, PublishedFile, changelog_garbage};
 pub use clock::present;
+pub use flushed_changes::{FlushedFacts, FlushedFolder, PublishedFlushFile, flushed_garbage};
 pub use rules::{LINKED_AGE, ShardFacts, garbage_of, staged_write_garbage};
 
 use std::fmt;
@@ -88,9 +90,9 @@ pub enum GarbageKind {
     /// The file that records the commit or the abort of a bulk write, once its SSTables are too old
     /// for either.
     StagedWrite,
-    /// The file that publishes the stored changes of a version, after their retention.
+    /// The file that publishes the stored changes of a version or of a flush, after their retention.
     PublishedChanges,
-    /// A folder of stored changes that no version publishes.
+    /// A folder of stored changes that no version and no file publishes.
     StoredChanges,
     /// Files of the base table that no version names.
     BaseFiles,

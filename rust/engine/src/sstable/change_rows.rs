@@ -2,7 +2,8 @@
 //!
 //! Owns: the files of a folder of change rows: the data file, the manifest with its checksums, and
 //! the file that describes the rows; their order, and their durability.
-//! Does not own: which rows they are (`crate::changes`), or which version names the folder.
+//! Does not own: which rows they are (`crate::changes`), or what names the folder: a version, or the
+//! publication of a flush.
 
 use arrow_schema::Schema as ArrowSchema;
 use datafusion::execution::SendableRecordBatchStream;
@@ -14,6 +15,7 @@ use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore;
 use lance_table::format::{DataFile, Fragment};
 use lancemem_core::format::paths;
+use lancemem_core::types::ShardId;
 use object_store::path::Path;
 
 use super::checksums::{COMPARED_BYTES, DamagedFile, FileSum, SsTableFiles, compare, inside};
@@ -44,6 +46,17 @@ impl SsTableContext {
         let uri = format!("{}/{}", base.uri().trim_end_matches('/'), paths::CHANGELOG);
         Self::of_folder(base, folder, uri).await
     }
+
+    /// The folder of the changes of a shard's flushes, of the table version that `base` has open.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn of_flushed_changes(base: &Dataset, shard_id: ShardId) -> Result<Self> {
+        let path = paths::flushed_changes(shard_id);
+        let folder = path.split('/').fold(base.branch_location().path, Path::join);
+        let uri = format!("{}/{path}", base.uri().trim_end_matches('/'));
+        Self::of_folder(base, folder, uri).await
+    }
 }
 
 /// Writes `rows`, which have the columns `schema` with their field ids, to the new folder `name`.
@@ -57,7 +70,7 @@ pub async fn write_change_rows(
     schema: &ArrowSchema,
     rows: SendableRecordBatchStream,
 ) -> Result<ChangeRowsFiles> {
-    // The column without an id gets the one after the largest.
+    // Columns without an id get those after the largest.
     let schema = Schema::try_from(schema)?;
     let params = WriteParams {
         // Positions are offsets in one file.
@@ -97,7 +110,15 @@ impl ChangeRowsFiles {
         let folder = self.context.folder(&self.name);
         let path = folder.clone().join(paths::CHANGE_ROWS_FILE);
         self.context.object_store.put(&path, description).await?;
-        sync::sync_changes(&self.context, &folder).await
+        self.sync().await
+    }
+
+    /// Makes the folder durable on a local disk.
+    ///
+    /// # Errors
+    /// An error of the file system.
+    pub async fn sync(&self) -> Result<()> {
+        sync::sync_changes(&self.context, &self.context.folder(&self.name)).await
     }
 
     /// Removes the folder, which no version names.

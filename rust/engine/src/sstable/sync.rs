@@ -20,6 +20,7 @@ use lance_io::local::to_local_path;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::{Fragment, IndexMetadata};
 use lance_table::io::deletion::deletion_file_path;
+use lancemem_core::format::paths::LANCEMEM;
 use lancemem_core::store::{NO_FILE, is_no_file, open_to_sync};
 use object_store::path::Path;
 
@@ -71,8 +72,9 @@ pub(super) async fn sync_changes(context: &SsTableContext, folder: &Path) -> Res
     let local = local_path(&context.object_store, folder).filter(|_| context.fsync);
     let Some(folder) = local else { return Ok(()) };
     let mut paths = list_trees(vec![folder.clone()]).await?;
-    // `_lancemem/changelog`, `_lancemem` and the table.
-    paths.extend(folder.ancestors().skip(1).take(3).map(LocalPath::to_path_buf));
+    let of_table = folder.ancestors().position(|above| above.ends_with(LANCEMEM));
+    let above = of_table.map_or(0, |place| place + 1);
+    paths.extend(folder.ancestors().skip(1).take(above).map(LocalPath::to_path_buf));
     sync_paths(paths, sync_one).await
 }
 

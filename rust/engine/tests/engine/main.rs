@@ -11,6 +11,7 @@
 mod changes;
 mod compactions;
 mod fixture;
+mod flushed_changes;
 mod flushes;
 mod input_changes;
 mod lingering;

@@ -32,8 +32,12 @@ use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::single_flight::session;
 use super::{Catalog, SHARDING_FIELD};
-use crate::changes::{Changelog, alter_changelog, refuse_reserved};
+use crate::changes::{
+    Changelog, FlushedPosition, alter_changelog, flushed_errors, refuse_reserved,
+    refuse_reserved_of_flushes,
+};
 use crate::compaction::committing;
+use crate::deletion_vectors::switch;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
 use crate::sstable::sync_base;
@@ -60,7 +64,7 @@ pub struct CreateOptions {
     pub config: WriterConfig,
     /// The defaults of the maintenance beside them.
     pub maintenance: MaintenanceConfig,
-    /// Whether compactions store the changes of their versions.
+    /// Which changes are stored. Changes of flushes switch deletion-vector mode on.
     pub changelog: Changelog,
 }
 
@@ -172,9 +176,7 @@ impl Catalog {
         let schema = Arc::new(with_key(&options.schema, &options.primary_key)?);
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
-        if options.changelog == Changelog::Stored {
-            refuse_reserved(location.uri(), &schema)?;
-        }
+        refuse_changelog(location.uri(), &schema, options)?;
         let action = format!("creating table {}", location.uri());
         // Before anything else: the next steps would fence the jobs of a table that exists.
         if let Some(base) = location.open_if_there().await? {
@@ -209,11 +211,7 @@ impl Catalog {
         let (config, maintenance) = (&options.config, &options.maintenance);
         let catalog = enable(base, location, &options.sharding, config, maintenance).await?;
         catalog.without_reused_ids().await?;
-        if options.changelog == Changelog::Stored {
-            let operation = |_| ready(Ok(alter_changelog(Some(Changelog::Stored), None)));
-            catalog.commit_on_newest(MAX_ATTEMPTS, operation).await?;
-            catalog.latest_base().await?;
-        }
+        catalog.set_changelog(options.changelog).await?;
         if catalog.sharding.as_ref() == Some(&options.sharding) {
             return Ok(catalog);
         }
@@ -222,6 +220,21 @@ impl Catalog {
              open it with lancemem.open_table(uri), or choose another address",
             catalog.uri()
         )))
+    }
+
+    /// Makes an empty table store its changes. Changes of flushes need deletion-vector mode.
+    async fn set_changelog(&self, changelog: Changelog) -> Result<()> {
+        if changelog == Changelog::Off {
+            return Ok(());
+        }
+        if changelog == Changelog::Flushed {
+            self.commit_on_newest(MAX_ATTEMPTS, |_| ready(Ok(switch(true)))).await?;
+        }
+        let nothing = FlushedPosition::default();
+        let operation = |_| ready(Ok(alter_changelog(Some(changelog), None, &nothing)));
+        self.commit_on_newest(MAX_ATTEMPTS, operation).await?;
+        self.latest_base().await?;
+        Ok(())
     }
 
     #[boxed]
@@ -265,6 +278,16 @@ impl Catalog {
 
 /// The error of a create at the location of an existing table. It names the call that opens the
 /// table.
+/// Refuses a changelog that the table could not have.
+fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Result<()> {
+    match options.changelog {
+        Changelog::Off => Ok(()),
+        Changelog::Stored => refuse_reserved(uri, schema),
+        Changelog::Flushed if options.primary_key.is_empty() => Err(flushed_errors::needs_key(uri)),
+        Changelog::Flushed => refuse_reserved_of_flushes(uri, schema),
+    }
+}
+
 async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     let call = if details_of(base).await?.is_some() {
         "lancemem.open_table(uri)"

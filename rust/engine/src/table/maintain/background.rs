@@ -251,7 +251,8 @@ impl Keeper {
 }
 
 /// Writes the deletion vectors of the shard's newest SSTables, where the table has deletion-vector
-/// mode. False where that failed. The next flush retries; until then readers compare keys instead.
+/// mode, and their changes, where the table stores them. False where that failed. The next flush
+/// retries; until then readers compare keys instead.
 async fn look_up(
     table: &Table,
     shard_id: ShardId,
@@ -261,7 +262,7 @@ async fn look_up(
         return true;
     }
     let started = Instant::now();
-    let filled = table.compute_missing(Some(shard_id)).boxed();
+    let filled = table.look_up_flushed(Some(shard_id)).boxed();
     let done = AssertUnwindSafe(filled).catch_unwind().await;
     let done = done.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     match &done {

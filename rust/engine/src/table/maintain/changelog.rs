@@ -1,10 +1,10 @@
 //! The stored changes of a table.
 //!
-//! Owns: the switch, which is a key in the base table's configuration; publishing, which keeps
-//! stored changes readable after their version is cleaned up; and the listing of stored changes for
-//! a collection.
-//! Does not own: writing and reading stored changes (`crate::changes`), or the rules of collection
-//! (`crate::garbage`).
+//! Owns: the switch, which is a key in the base table's configuration; publishing the changes of
+//! versions, which keeps them readable after their version is cleaned up; and their listing for a
+//! collection.
+//! Does not own: writing and reading stored changes (`crate::changes`), the changes of flushes
+//! (`flushed_changes`), or the rules of collection (`crate::garbage`).
 //!
 //! A version publishes its stored changes by its transaction. The file that publishes them once
 //! more follows from that transaction alone, so it does not matter which process writes it.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_recursion::async_recursion as boxed;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lancemem_core::format::{PublishedChanges, paths};
 use lancemem_core::store::{Listed, Store};
@@ -23,13 +23,16 @@ use lancemem_core::types::{Error, Result};
 use parking_lot::Mutex;
 
 use crate::changes::{
-    Changelog, alter_changelog, has_changelog, publication, published, published_versions,
-    refuse_reserved, retention_of,
+    Changelog, FlushedPosition, alter_changelog, flushed_errors, flushed_from, has_changelog,
+    publication, published, published_versions, refuse_reserved, refuse_reserved_of_flushes,
+    retention_of,
 };
+use crate::deletion_vectors::is_on;
 use crate::errors::BaseContext;
 use crate::garbage::{ChangeFolder, ChangelogFacts, Garbage, PublishedFile, changelog_garbage};
-use crate::schema::versions_of;
+use crate::schema::{BaseVersion, versions_of};
 use crate::table::Table;
+use crate::table::catalog::compacted_of;
 
 /// Attempts to commit beside concurrent commits.
 const MAX_ATTEMPTS: usize = 50;
@@ -49,19 +52,18 @@ pub struct PublishedState {
 }
 
 impl Table {
-    /// Whether compactions store the changes of their versions, in the newest version that this
-    /// handle has read.
+    /// Which changes the table stores, in the newest version that this handle has read.
     #[must_use]
     pub fn changelog(&self) -> Changelog {
         Changelog::of(&self.catalog.base.known().dataset)
     }
 
-    /// Changes whether compactions store the changes of their versions, and how long these are
-    /// kept. `None` leaves a setting as it is. Returns the base version that records the settings.
+    /// Changes which changes the table stores, and how long these are kept. `None` leaves a setting
+    /// as it is. Returns the base version that records the settings.
     ///
     /// # Errors
-    /// An input error for a table with a column that a change feed adds; a storage error, also
-    /// after repeated conflicts.
+    /// An input error for a table with a column that a change feed adds, and for changes of flushes
+    /// without deletion-vector mode; a storage error, also after repeated conflicts.
     #[boxed]
     pub async fn alter_changelog(
         &self,
@@ -69,23 +71,44 @@ impl Table {
         retention: Option<Duration>,
     ) -> Result<u64> {
         let base = self.catalog.latest().await?;
-        if changelog == Some(Changelog::Stored) {
-            refuse_reserved(self.uri(), &base.schema.columns)?;
+        match changelog {
+            Some(Changelog::Stored) => refuse_reserved(self.uri(), &base.schema.columns)?,
+            Some(Changelog::Flushed) => self.refuse_flushed(&base)?,
+            Some(Changelog::Off) | None => {}
         }
         if has_changelog(&base.dataset, changelog, retention) {
             return Ok(base.dataset.version().version);
         }
-        let operation = |_| ready(Ok(alter_changelog(changelog, retention)));
+        let uri = self.uri();
+        let operation = move |base: Arc<Dataset>| async move {
+            if changelog == Some(Changelog::Flushed) && !is_on(&base) {
+                return Err(flushed_errors::needs_vectors(uri));
+            }
+            let from = start_of_flushed(&base).await?;
+            Ok(alter_changelog(changelog, retention, &from))
+        };
         let version = self.catalog.commit_on_newest(MAX_ATTEMPTS, operation).await?;
         self.catalog.latest_base().await?;
         self.publish_stored_changes().await;
+        self.publish_flushed_changes(None).boxed().await?;
         Ok(version)
+    }
+
+    /// Refuses changes of flushes where the table cannot have them.
+    fn refuse_flushed(&self, base: &BaseVersion) -> Result<()> {
+        if self.catalog.key.is_empty() {
+            return Err(flushed_errors::needs_key(self.uri()));
+        }
+        if !is_on(&base.dataset) {
+            return Err(flushed_errors::needs_vectors(self.uri()));
+        }
+        refuse_reserved_of_flushes(self.uri(), &base.schema.columns)
     }
 
     /// Publishes the changes of the newest versions, where the table stores changes. The commits
     /// stand without it, so an error is logged.
     pub(super) async fn publish_stored_changes(&self) {
-        if self.changelog() == Changelog::Off {
+        if self.changelog() != Changelog::Stored {
             return;
         }
         if let Err(error) = self.publish_changes().await {
@@ -176,6 +199,16 @@ impl Table {
             named.iter().map(|file| (file.version, file.folder.clone())).collect();
         Ok(named)
     }
+}
+
+/// The position from which on changes of flushes are stored, where the version after `base` asks for
+/// it: behind the generations that a compaction has moved.
+async fn start_of_flushed(base: &Dataset) -> Result<FlushedPosition> {
+    if Changelog::of(base) == Changelog::Flushed {
+        return flushed_from(base);
+    }
+    let moved = compacted_of(base).await?;
+    Ok(moved.into_iter().map(|(shard_id, through)| (shard_id, through.next())).collect())
 }
 
 /// The folder that the published file of a version names. Another collection may have removed the

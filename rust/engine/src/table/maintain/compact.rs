@@ -18,6 +18,7 @@ use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
 use super::record_index::LinkedFragment;
+use crate::changes::Changelog;
 use crate::compaction::{
     Compaction, CompactionResult, CompactionSettings, LogHandling, Rewritten,
     rewrite_dead_fragments, update_indexes,
@@ -199,6 +200,10 @@ impl Table {
         loop {
             if compaction.moved().next().is_some() && !settings.dry_run {
                 self.catalog.make_durable(compaction.base()).await?;
+                // The commit is exact: it fails where a later version sets the property.
+                if Changelog::of(compaction.base()) == Changelog::Flushed {
+                    self.publish_flushed_changes(None).boxed().await?;
+                }
             }
             let error = match compaction.run().await {
                 Ok(result) => {

@@ -10,13 +10,16 @@
 //! depend on the order of writers, readers and the switch.
 
 use std::future::ready;
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
+use lance::Dataset;
 use lancemem_core::format::paths;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 
+use crate::changes::{Changelog, flushed_errors};
 use crate::deletion_vectors::{MissingVectors, is_on, missing_vectors, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot};
@@ -60,6 +63,9 @@ impl Table {
             return Ok(base.version().version);
         }
         if !on {
+            if Changelog::of(&base) == Changelog::Flushed {
+                return Err(flushed_errors::vectors_in_use(self.uri()));
+            }
             self.compact().boxed().await?;
         }
         let version = self.commit_switch(on).await?;
@@ -71,13 +77,17 @@ impl Table {
     }
 
     async fn commit_switch(&self, on: bool) -> Result<u64> {
-        let committed = self.catalog.commit_on_newest(MAX_ATTEMPTS, |_| ready(Ok(switch(on))));
-        committed.await
+        let operation = |base: Arc<Dataset>| {
+            let is_needed = Changelog::of(&base) == Changelog::Flushed;
+            let refused = (is_needed && !on).then(|| flushed_errors::vectors_in_use(self.uri()));
+            ready(refused.map_or_else(|| Ok(switch(on)), Err))
+        };
+        self.catalog.commit_on_newest(MAX_ATTEMPTS, operation).await
     }
 
     /// Writes the missing deletion vectors of one shard or of all: looks up which rows each flushed
-    /// SSTable supersedes, and writes one file for each SSTable. Writers and readers go on
-    /// meanwhile.
+    /// SSTable supersedes, and writes one file for each SSTable. Where the table stores the changes
+    /// of its flushes, the missing ones are stored too. Writers and readers go on meanwhile.
     ///
     /// # Errors
     /// An input error for a table whose deletion-vector mode is off; a storage error. Files that
@@ -93,14 +103,20 @@ impl Table {
                 self.uri()
             )));
         }
-        self.compute_missing(shard).await
+        self.look_up_flushed(shard).await
     }
 
     /// As [`Self::write_deletion_vectors`], whether or not the mode is on.
-    pub(super) async fn compute_missing(
+    pub(super) async fn look_up_flushed(
         &self,
         shard: Option<ShardId>,
     ) -> Result<DeletionVectorResult> {
+        let result = self.compute_missing(shard).await?;
+        self.publish_flushed_changes(shard).boxed().await?;
+        Ok(result)
+    }
+
+    async fn compute_missing(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;

@@ -11,11 +11,13 @@
 use std::time::{Duration, Instant};
 
 use async_recursion::async_recursion as boxed;
+use futures::FutureExt;
 use futures::future::try_join_all;
 use lancemem_core::format::ShardManifest;
 use lancemem_core::shard::{LogSize, log_rows, log_size};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 
+use crate::changes::Changelog;
 use crate::table::Table;
 use crate::table::write::{FlushClaims, flush_log, newest_is_released};
 
@@ -161,8 +163,22 @@ impl Table {
                 }
             }
         }
+        if !result.flushed.is_empty() {
+            self.look_up_changes().await;
+        }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(result)
+    }
+
+    /// Stores the changes of flushes, where the table asks for it. The flushes stand without them,
+    /// and the next look-up or compaction stores them, so an error is logged.
+    async fn look_up_changes(&self) {
+        if self.changelog() != Changelog::Flushed {
+            return;
+        }
+        if let Err(error) = self.publish_flushed_changes(None).boxed().await {
+            tracing::warn!(table = self.uri(), %error, "changes of flushes are not stored yet");
+        }
     }
 
     /// Refuses a flush before its first claim, where a job of another process may hold a log with

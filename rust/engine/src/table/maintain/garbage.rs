@@ -22,6 +22,7 @@ use lancemem_core::store::{Listed, NO_FILE, Store, change, is_no_file};
 use lancemem_core::types::{Error, ErrorKind, Generation, MaxBytes, Result, ShardId, WalPosition};
 
 use super::compact::drain_manifests;
+use super::flushed_changes::{Unmoved, unmoved};
 use super::record_index::record_index_garbage;
 use crate::errors::Context;
 use crate::garbage::{
@@ -65,6 +66,7 @@ impl Table {
         let compacted = compacted_of(&base).await?;
         let mut result = CollectionResult::default();
         let shard_ids = catalog.shard_ids().await?;
+        let mut shards = Vec::with_capacity(shard_ids.len());
         for &shard_id in &shard_ids {
             let compacted = compacted.get(&shard_id).copied();
             let Some(facts) = shard_facts(catalog, shard_id, compacted, settings, now).await?
@@ -72,6 +74,7 @@ impl Table {
                 continue;
             };
             self.reader.sstables.retain(shard_id, &facts.newest.sstables);
+            shards.push(unmoved(&facts.newest, compacted));
             for garbage in garbage_of(&facts, now, settings.older_than) {
                 if is_sstable(garbage.kind) && is_pinned(&base, &garbage.path) {
                     result.pinned_sstables += 1;
@@ -85,7 +88,7 @@ impl Table {
             .garbage
             .extend(record_index_garbage(&catalog.store, now, settings.older_than).await?);
         result.garbage.extend(decision_garbage(&catalog.store, now, settings.older_than).await?);
-        result.garbage.extend(self.changelog_garbage(&base, settings, now).await?);
+        result.garbage.extend(self.changelog_garbage(&base, &shards, settings, now).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             pass(Hold::Listed, base.uri()).await;
             sync_before_removal(catalog, &base).await?;
@@ -117,17 +120,24 @@ impl Table {
     async fn changelog_garbage(
         &self,
         base: &Arc<Dataset>,
+        shards: &[Unmoved],
         settings: &CollectionSettings,
         now: SystemTime,
     ) -> Result<Vec<Garbage>> {
         let (grace, dry_run) = (settings.older_than, settings.dry_run);
-        match self.stored_changes_garbage(base, now, grace, dry_run).boxed().await {
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                tracing::warn!(table = self.uri(), %error, "no stored changes are collected");
-                Ok(Vec::new())
+        let mut garbage = Vec::new();
+        for found in [
+            self.stored_changes_garbage(base, now, grace, dry_run).boxed().await,
+            self.flushed_changes_garbage(base, shards, now, grace).boxed().await,
+        ] {
+            match found {
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    tracing::warn!(table = self.uri(), %error, "no stored changes are collected");
+                }
+                found => garbage.extend(found?),
             }
-            found => found,
         }
+        Ok(garbage)
     }
 }
 

@@ -5,8 +5,8 @@
 //! Does not own: the rules (`crate::compaction`, `crate::garbage`, `crate::record_index`,
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
-//! Reading order: `flush`, `compact`, `foreign`, `changelog`, `garbage`, `record_index`,
-//! `deletion_vectors`, `repair`, `relist`, `background`.
+//! Reading order: `flush`, `compact`, `foreign`, `changelog`, `flushed_changes`, `garbage`,
+//! `record_index`, `deletion_vectors`, `repair`, `relist`, `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
@@ -18,6 +18,7 @@ mod changelog;
 mod compact;
 mod deletion_vectors;
 mod flush;
+mod flushed_changes;
 mod foreign;
 mod garbage;
 mod record_index;

@@ -6,7 +6,7 @@
 //! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
 //!
 //! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `changes`, `consumers`,
-//! `input_events`, `again`, `dead_rows`, `scan`, `get`.
+//! `flushed_changes`, `input_events`, `again`, `dead_rows`, `scan`, `get`.
 //!
 //! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
 //! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
@@ -15,6 +15,7 @@ mod again;
 mod changes;
 mod consumers;
 mod dead_rows;
+mod flushed_changes;
 mod foreign_rows;
 mod gather;
 mod get;
