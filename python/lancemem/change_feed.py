@@ -424,7 +424,7 @@ class ChangeFeedPart:
 
 
 def refuse_level(level: str) -> None:
-    """Refuse a level that consumers and Spark do not read.
+    """Refuse a level that consumers and streams do not read.
 
     Args:
         level: The level.
@@ -435,12 +435,13 @@ def refuse_level(level: str) -> None:
     if level != _LEVEL:
         raise _lancemem.InvalidInputError(
             f'here the level of a change feed is "{_LEVEL}", the changes of versions, got '
-            f'{level!r}; `Table.changes` alone reads levels "{_FLUSHED}" and "{_INPUT}"'
+            f'{level!r}; `Table.changes` and a batch of Spark read levels "{_FLUSHED}" '
+            f'and "{_INPUT}"'
         )
 
 
-def _positions(level: str, **given: _State | str | None) -> dict[str, str | None]:
-    positions: dict[str, str | None] = {}
+def _positions(level: str, **given: _State | str | None) -> dict[str, Any]:
+    positions: dict[str, Any] = {}
     for name, position in given.items():
         if position is not None and not isinstance(position, str):
             raise _lancemem.InvalidInputError(

@@ -254,11 +254,11 @@ def read_part(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.Recor
     feed = part.to_feed(table=open_cached(part.uri))
     # An error of the engine would lose its type in Arrow's C stream.
     filled = (batch for batch in feed.to_batches() if batch.num_rows)
-    yield from until_closed(_in_columns(batch, schema) for batch in filled)
+    yield from until_closed(in_columns(batch, schema) for batch in filled)
 
 
-def _in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Choose columns; those that the table got after the versions of the part are null."""
+def in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Choose columns; those that the table got after the changes of `batch` are null."""
     have = set(batch.schema.names)
     columns = [
         batch[field.name] if field.name in have else pa.nulls(batch.num_rows, field.type)

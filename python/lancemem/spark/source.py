@@ -26,7 +26,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import lancemem
-from lancemem.spark import bulk, catalogue, change_feed, change_stream, reader, transactions
+from lancemem.change_feed import refuse_level
+from lancemem.spark import (
+    bulk,
+    catalogue,
+    change_feed,
+    change_positions,
+    change_stream,
+    reader,
+    transactions,
+)
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
@@ -65,7 +74,8 @@ class LancememDataSource(DataSource):
 
     With `readChangeFeed` a read has the changes of the table: `startingVersion` or
     `startingTimestamp` (without one of them every row is an insert), `endingVersion` or
-    `endingTimestamp`, `changelogLevel`, `skipUnchanged`, `rowKinds`, `columns`, `where`, `splits`.
+    `endingTimestamp`, `skipUnchanged`, `rowKinds`, `columns`, `where`, `splits`. With
+    `changelogLevel` "flushed" or "input" it has `startingPosition` and `endingPosition` instead.
     A stream of changes has `consumer`, `failOnDataLoss`, `maxVersionsPerTrigger`,
     `maxRowsPerTrigger` and `maxBytesPerTrigger` instead of an end.
     """
@@ -82,6 +92,9 @@ class LancememDataSource(DataSource):
             # name.
             raise lancemem.InvalidInputError(f"{catalogue.REFUSED}: {catalogue.WAYS}")
         if change_feed.is_asked_for(self.options):
+            if change_positions.is_asked_for(self.options):
+                self._check_options("read of changes", change_positions.OPTIONS)
+                return change_positions.feed_schema(self._uri("read"), self.options)
             # Spark asks a batch and a stream in the same way.
             options = change_feed.BATCH_OPTIONS | change_feed.STREAM_OPTIONS
             self._check_options("read of changes", options)
@@ -98,6 +111,9 @@ class LancememDataSource(DataSource):
         `where` to filter in the engine.
         """
         if change_feed.is_asked_for(self.options):
+            if change_positions.is_asked_for(self.options):
+                self._check_options("read of changes", change_positions.OPTIONS)
+                return change_positions.PositionReader(self._uri("read"), self.options, schema)
             self._check_options("read of changes", change_feed.BATCH_OPTIONS)
             return change_feed.ChangeReader(self._uri("read"), self.options, schema)
         self._check_options("read", _READ_OPTIONS)
@@ -130,6 +146,7 @@ class LancememDataSource(DataSource):
                 ".option('readChangeFeed', 'true'); its rows are read with spark.read or toDF, in "
                 "each micro-batch of another stream where they have to be newest"
             )
+        refuse_level(self.options.get("changelogLevel", "committed"))
         self._check_options("stream of changes", change_feed.STREAM_OPTIONS)
         uri = lancemem.open_table(self._uri("read")).uri
         return change_stream.stream_reader(uri, self.options, schema)

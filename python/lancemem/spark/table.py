@@ -30,7 +30,7 @@ from lancemem.spark import (
 )
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
-from lancemem.spark.change_reads import ChangeReads, feed_columns
+from lancemem.spark.change_reads import ChangeReads, feed_columns, in_arrival_order
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
@@ -561,6 +561,8 @@ class LancememTable(DeltaNames, ChangeReads):
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
             mirror.apply_changes(table.changes(since=41))
         """
+        if sequence_by is None:
+            changes = in_arrival_order(changes)
         op_column, sequence_by, read = feed_columns(changes.columns, op_column, sequence_by)
         if op_column is None or sequence_by is None:
             raise lancemem.InvalidInputError(
