@@ -141,8 +141,8 @@ class TableChangeFeeds(_lancemem.Table):
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
         if level == _FLUSHED:
-            positions = _positions(level, since=since, until=until)
-            return _lancemem.flushed_change_feed(self, **positions, **given)
+            given |= _positions(level, since=since, until=until)
+            return _lancemem.flushed_change_feed(self, **given)
         if level != _LEVEL:
             raise _lancemem.InvalidInputError(
                 f'the level of a change feed is "{_LEVEL}", the changes of versions, '
