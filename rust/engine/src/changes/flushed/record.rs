@@ -28,6 +28,7 @@ use super::shape::refuse_reserved;
 use crate::changes::images::{Rows, Version, scan};
 use crate::changes::selection::{Picked, Selection};
 use crate::changes::types::{CHANGE_TYPE, Image, RowKinds};
+use crate::deletion_vectors::SsTableFile;
 use crate::errors::{Context, external};
 use crate::record_index::{RecordIndex, new_name};
 use crate::row_address::split_address;
@@ -46,6 +47,8 @@ pub struct FlushedSsTable<'a> {
     pub snapshot: &'a Snapshot,
     /// The record index of that base version.
     pub index: &'a RecordIndex,
+    /// The deletion vectors of its shard.
+    pub vectors: &'a [Arc<SsTableFile>],
     /// The SSTable.
     pub sstable: Arc<SsTableHandle>,
     /// The older SSTables of its shard, the oldest first.
@@ -76,12 +79,12 @@ impl FlushedSsTable<'_> {
     /// # Errors
     /// An input error for a table with a column of a reserved name; damage; a storage error.
     pub async fn record(&self) -> Result<RecordedFlush> {
-        let Self { snapshot, index, sstable, older } = self;
+        let Self { snapshot, index, vectors, sstable, older } = self;
         refuse_reserved(snapshot.base.uri(), &snapshot.schema)?;
         let keys = sstable.keys_to_find(&snapshot.key).await?;
         let tombstones = sstable.tombstones().await?;
         let of_flush = (sstable.as_ref(), keys.as_ref());
-        let before = RowsBefore::find(snapshot, index, of_flush, older).await?;
+        let before = RowsBefore::find(snapshot, index, vectors, of_flush, older).await?;
         let after = live_rows(sstable, &keys, &tombstones);
         let rows = before.rows() + after.rows();
         let mut publication = PublishedFlush {
