@@ -16,7 +16,6 @@ use roaring::RoaringBitmap;
 
 use crate::changes::derive::deleted;
 use crate::changes::selection::{Picked, Selection};
-use crate::deletion_vectors::{FirstSuperseded, SsTableFile};
 use crate::record_index::{RecordIndex, fragment_of};
 use crate::row_address::address_half;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
@@ -27,6 +26,15 @@ const ACTION: &str = "looking up the rows before a flush";
 const CONCURRENT_LOOKS: usize = 1;
 /// The fragment of an SSTable.
 const FRAGMENT: u32 = 0;
+
+/// The rows that an SSTable is the first to supersede.
+#[derive(Debug)]
+pub struct Superseded {
+    /// Rows of the base table, deleted rows included.
+    pub base: DeadRows,
+    /// Rows of each older SSTable of the shard, the oldest first.
+    pub sstables: Vec<RoaringBitmap>,
+}
 
 /// Where the rows before an SSTable are.
 #[derive(Debug, Default)]
@@ -39,30 +47,39 @@ pub struct RowsBefore {
 
 impl RowsBefore {
     /// The rows of the keys of `sstable` in the base table of `snapshot` and in the SSTables
-    /// `older` of its shard, the oldest first, by the deletion vectors `vectors` where these cover
-    /// all of them. `keys` are those of `sstable`.
+    /// `older` of its shard, the oldest first. `keys` are those of `sstable`. `known` are the rows
+    /// that deletion vectors have found.
     ///
     /// # Errors
     /// A storage error, or damage.
     pub async fn find(
         snapshot: &Snapshot,
         index: &RecordIndex,
-        vectors: &[Arc<SsTableFile>],
+        known: Option<&Superseded>,
         (sstable, keys): (&SsTableHandle, &SsTableKeys),
         older: &[Arc<SsTableHandle>],
     ) -> Result<Self> {
         // A key may have several rows in an SSTable of another writer.
-        let are_trusted = older.iter().all(|older| older.is_trusted());
-        let known = FirstSuperseded::of(snapshot, vectors, sstable, older);
-        let (in_base, in_sstables) = match known.filter(|_| are_trusted) {
-            Some(FirstSuperseded { base, sstables }) => (base, sstables),
-            None => look_up(snapshot, index, (sstable, keys), older).await?,
-        };
-        let mut before =
-            Self { base: live_rows(&snapshot.base, &in_base).await?, ..Self::default() };
-        for (source, rows) in older.iter().zip(in_sstables) {
+        let known = known.filter(|_| older.iter().all(|older| older.is_trusted()));
+        match known {
+            Some(known) => Self::of(snapshot, known, older).await,
+            None => {
+                let found = look_up(snapshot, index, (sstable, keys), older).await?;
+                Self::of(snapshot, &found, older).await
+            }
+        }
+    }
+
+    async fn of(
+        snapshot: &Snapshot,
+        found: &Superseded,
+        older: &[Arc<SsTableHandle>],
+    ) -> Result<Self> {
+        let base = live_rows(&snapshot.base, &found.base).await?;
+        let mut before = Self { base, sstables: Vec::new() };
+        for (source, rows) in older.iter().zip(&found.sstables) {
             let mut selection = Selection::default();
-            selection.set(FRAGMENT, Picked::At(rows));
+            selection.set(FRAGMENT, Picked::At(rows.clone()));
             if !selection.is_empty() {
                 before.sstables.push((source.clone(), selection));
             }
@@ -83,7 +100,7 @@ async fn look_up(
     index: &RecordIndex,
     (sstable, keys): (&SsTableHandle, &SsTableKeys),
     older: &[Arc<SsTableHandle>],
-) -> Result<(DeadRows, Vec<RoaringBitmap>)> {
+) -> Result<Superseded> {
     // Rows of the SSTable whose key an older SSTable has, as a row or as a tombstone.
     let mut answered = RoaringBitmap::new();
     let mut sstables = Vec::with_capacity(older.len());
@@ -92,7 +109,7 @@ async fn look_up(
     }
     sstables.reverse();
     let base = rows_in_base(snapshot, index, (sstable, keys), &answered).await?;
-    Ok((base, sstables))
+    Ok(Superseded { base, sstables })
 }
 
 /// The rows of `source` whose keys are in `keys` and that no newer source has answered. Adds the

@@ -23,12 +23,11 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::ROW;
-use super::before::RowsBefore;
+use super::before::{RowsBefore, Superseded};
 use super::shape::refuse_reserved;
 use crate::changes::images::{Rows, Version, scan};
 use crate::changes::selection::{Picked, Selection};
 use crate::changes::types::{CHANGE_TYPE, Image, RowKinds};
-use crate::deletion_vectors::SsTableFile;
 use crate::errors::{Context, external};
 use crate::record_index::{RecordIndex, new_name};
 use crate::row_address::split_address;
@@ -47,12 +46,12 @@ pub struct FlushedSsTable<'a> {
     pub snapshot: &'a Snapshot,
     /// The record index of that base version.
     pub index: &'a RecordIndex,
-    /// The deletion vectors of its shard.
-    pub vectors: &'a [Arc<SsTableFile>],
     /// The SSTable.
     pub sstable: Arc<SsTableHandle>,
     /// The older SSTables of its shard, the oldest first.
     pub older: Vec<Arc<SsTableHandle>>,
+    /// The rows that it supersedes, where deletion vectors cover its sources.
+    pub superseded: Option<Superseded>,
 }
 
 /// The stored changes of a flush, before they are published.
@@ -79,12 +78,13 @@ impl FlushedSsTable<'_> {
     /// # Errors
     /// An input error for a table with a column of a reserved name; damage; a storage error.
     pub async fn record(&self) -> Result<RecordedFlush> {
-        let Self { snapshot, index, vectors, sstable, older } = self;
+        let Self { snapshot, index, sstable, older, superseded } = self;
         refuse_reserved(snapshot.base.uri(), &snapshot.schema)?;
         let keys = sstable.keys_to_find(&snapshot.key).await?;
         let tombstones = sstable.tombstones().await?;
         let of_flush = (sstable.as_ref(), keys.as_ref());
-        let before = RowsBefore::find(snapshot, index, vectors, of_flush, older).await?;
+        let known = superseded.as_ref();
+        let before = RowsBefore::find(snapshot, index, known, of_flush, older).await?;
         let after = live_rows(sstable, &keys, &tombstones);
         let rows = before.rows() + after.rows();
         let mut publication = PublishedFlush {

@@ -22,9 +22,10 @@ use lancemem_core::store::{Created, Listed, Store};
 use lancemem_core::types::{ErrorKind, Generation, MaxBytes, Result, ShardId};
 
 use crate::changes::{
-    Changelog, FlushedSsTable, RecordedFlush, published_flush, published_generations, retention_of,
+    Changelog, FlushedSsTable, RecordedFlush, Superseded, published_flush, published_generations,
+    retention_of,
 };
-use crate::deletion_vectors::SsTableFile;
+use crate::deletion_vectors::{FirstSuperseded, SsTableFile};
 use crate::garbage::{FlushedFacts, FlushedFolder, Garbage, PublishedFlushFile, flushed_garbage};
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle, is_compacted};
@@ -106,8 +107,11 @@ impl Table {
         for older in older {
             compared.push(self.compared_sstable(snapshot, older).await?);
         }
-        let index = &index;
-        let flushed = FlushedSsTable { snapshot, index, vectors, sstable, older: compared };
+        let (index, older) = (&index, compared);
+        let found = FirstSuperseded::of(snapshot, vectors, &sstable, &older);
+        let superseded =
+            found.map(|FirstSuperseded { base, sstables }| Superseded { base, sstables });
+        let flushed = FlushedSsTable { snapshot, index, sstable, older, superseded };
         flushed.record().boxed().await
     }
 
