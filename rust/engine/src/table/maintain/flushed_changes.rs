@@ -157,6 +157,7 @@ impl Table {
     ) -> Result<Vec<Garbage>> {
         let store = &self.catalog.store;
         let folders = store.list_folders(paths::CHANGELOG).await?;
+        let consumers = self.flushed_consumers().await?;
         let mut garbage = Vec::new();
         for (shard_id, unmoved) in shards {
             if !folders.contains(&shard_id.as_hyphenated().to_string()) {
@@ -170,6 +171,11 @@ impl Table {
                 published,
                 folders,
                 unmoved: *unmoved,
+                // A position without the shard is before its first generation.
+                slowest: consumers
+                    .iter()
+                    .map(|consumer| consumer.position.of_shard(*shard_id).unwrap_or_default())
+                    .min(),
                 retention: retention_of(base)?,
             };
             garbage.extend(flushed_garbage(&facts, now, grace));
