@@ -386,7 +386,7 @@ def test_the_property_on_a_living_table(make_table: MakeTable) -> None:
     put(table, {1: 11})
     table.flush()
     table.alter(deletion_vectors=True, changelog="flushed")
-    assert table.changelog == "flushed"
+    found = [table.changelog]
     assert net(table.changes(level="flushed")) == [
         ("update_postimage", 1, 11),
         ("update_preimage", 1, 10),
@@ -397,7 +397,8 @@ def test_the_property_on_a_living_table(make_table: MakeTable) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="changelog=None"):
         table.alter(deletion_vectors=False)
     table.alter(deletion_vectors=False, changelog=None)
-    assert (table.changelog, table.deletion_vectors) == (None, False)
+    assert [*found, table.changelog] == ["flushed", None]
+    assert not table.deletion_vectors
 
 
 def test_changes_go_after_the_retention(board: lancemem.Table) -> None:
@@ -425,6 +426,48 @@ def test_changes_go_after_the_retention(board: lancemem.Table) -> None:
     assert published(board) == []
     assert folders(board) == set()
     assert told(board.changes(until, level="flushed")) == []
+
+
+def test_a_consumer_keeps_the_changes_that_it_needs(board: lancemem.Table) -> None:
+    board.alter(changelog_retention=NOW)
+    start = board.changes(level="flushed").until
+    state: dict[int, int | None] = {}
+    with board.changes_consumer("mirror", level="flushed", since=start) as consumer:
+        assert consumer.poll() is None
+        for value in range(3):
+            put(board, {1: value, value: 7})
+            board.compact(flush=True)
+            board.collect_garbage(older_than=NOW)
+        assert len(published(board)) == 3
+        feed = consumer.poll()
+        assert feed is not None
+        state = applied(state, told(feed))
+        put(board, {9: 9})
+        board.compact(flush=True)
+        again = consumer.poll()
+        assert again is not None
+        assert len(told(again)) == len(told(feed)) + 1, "nothing was committed"
+        consumer.commit(feed)
+    assert state == {0: 7, 1: 2, 2: 7}
+    (known,) = board.changes_consumers(level="flushed")
+    assert (known.name, known.position) == ("mirror", feed.until)
+    board.collect_garbage(older_than=NOW)
+    assert len(published(board)) == 1
+    consumer = lancemem.open_table(board.uri).changes_consumer("mirror", level="flushed")
+    while later := consumer.poll():
+        state = applied(state, told(later))
+        consumer.commit()
+    assert state == rows_of(board)
+    with pytest.raises(lancemem.InvalidInputError, match="never moves back"):
+        board.changes_consumer("mirror", level="flushed").commit(feed)
+    board.drop_changes_consumer("mirror", level="flushed")
+    with pytest.raises(lancemem.InvalidInputError, match="no consumer"):
+        board.drop_changes_consumer("mirror", level="flushed")
+    board.collect_garbage(older_than=NOW)
+    assert published(board) == []
+    assert board.changes_consumers(level="flushed") == []
+    with pytest.raises(lancemem.InvalidInputError, match="cannot be the name"):
+        board.changes_consumer("../x", level="flushed", since=start)
 
 
 def test_pylance_sees_none_of_it(board: lancemem.Table) -> None:
@@ -479,7 +522,7 @@ def test_what_a_feed_cannot_have_is_refused(board: lancemem.Table, make_table: M
     with pytest.raises(lancemem.InvalidInputError, match='"flushed"'):
         board.changes(level=wrong)
     with pytest.raises(lancemem.InvalidInputError, match="level"):
-        board.changes_consumer("mirror", level="flushed")
+        board.changes_consumer("mirror", level=wrong)
 
 
 def test_tables_that_cannot_have_the_level_are_refused(table_uri: str) -> None:

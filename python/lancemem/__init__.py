@@ -28,6 +28,7 @@ from lancemem._lancemem import (
     CorruptionError,
     DeletionVectorResult,
     Endpoint,
+    FlushedConsumer,
     FlushedFeed,
     FlushedLog,
     FlushResult,
@@ -74,6 +75,7 @@ from lancemem._lancemem import (
 from lancemem.catalog import create_table, drop_table, enable, exists, open_table
 from lancemem.change_consumer import ChangesConsumer
 from lancemem.change_feed import ChangeFeed, ChangeFeedPart
+from lancemem.flushed_consumer import FlushedChangesConsumer
 from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.scan import Scan
 from lancemem.sharding import ShardingAdvice, advise_sharding
@@ -104,6 +106,8 @@ __all__ = [
     "DeletionVectorResult",
     "Endpoint",
     "FlushResult",
+    "FlushedChangesConsumer",
+    "FlushedConsumer",
     "FlushedFeed",
     "FlushedLog",
     "ForkedHandleError",

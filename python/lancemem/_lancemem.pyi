@@ -49,6 +49,7 @@ __all__ = [
     "DeletionVectorResult",
     "Endpoint",
     "FlushResult",
+    "FlushedConsumer",
     "FlushedFeed",
     "FlushedLog",
     "ForkedHandleError",
@@ -99,13 +100,17 @@ __all__ = [
     "connect_job",
     "create_table",
     "drop_changes_consumer",
+    "drop_flushed_consumer",
     "drop_table",
     "enable",
     "evaluate",
     "exists",
     "flushed_change_feed",
+    "flushed_consumer",
+    "flushed_consumers",
     "input_change_feed",
     "move_changes_consumer",
+    "move_flushed_consumer",
     "open_table",
     "unsharded",
 ]
@@ -510,6 +515,62 @@ def move_changes_consumer(table: Table, name: str, version: int) -> None:
 
 def drop_changes_consumer(table: Table, name: str) -> None:
     """Drop a consumer. Clean-ups may remove the version that it kept.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+
+    Raises:
+        InvalidInputError: There is no consumer of that name.
+        RetryableError: The storage failed.
+    """
+
+def flushed_consumers(table: Table) -> list[FlushedConsumer]:
+    """List the consumers of the changes of a table's flushes, by name.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The consumers.
+
+    Raises:
+        CorruptionError: A position is damaged.
+        RetryableError: The storage failed.
+    """
+
+def flushed_consumer(table: Table, name: str) -> FlushedConsumer | None:
+    """Look up a consumer of the changes of a table's flushes.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+
+    Returns:
+        The consumer. None where there is none of that name.
+
+    Raises:
+        CorruptionError: The position is damaged.
+        InvalidInputError: No consumer can have that name.
+        RetryableError: The storage failed.
+    """
+
+def move_flushed_consumer(table: Table, name: str, position: str) -> None:
+    """Move a consumer of flushed changes to a position, or create it there.
+
+    Args:
+        table: The table.
+        name: The name of the consumer.
+        position: The position behind which it goes on. Collections leave the changes behind it.
+
+    Raises:
+        InvalidInputError: No consumer can have that name, the position is of another table, or the
+            consumer is at a later position.
+        RetryableError: The storage failed.
+    """
+
+def drop_flushed_consumer(table: Table, name: str) -> None:
+    """Drop a consumer of flushed changes. Collections may remove the changes that it kept.
 
     Args:
         table: The table.
@@ -2628,6 +2689,26 @@ class ConsumerInfo:
     def position(self) -> int: ...
     @property
     def timestamp(self) -> datetime | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class FlushedConsumer:
+    """A consumer of the changes of a table's flushes.
+
+    Attributes:
+        name: Its name.
+        position: The position behind which it goes on. Collections leave the changes behind it.
+        timestamp: When it moved there.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def position(self) -> str: ...
+    @property
+    def timestamp(self) -> datetime: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lancemem import _lancemem
 from lancemem.change_consumer import ChangesConsumer
+from lancemem.flushed_consumer import FlushedChangesConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lancemem._lancemem import (
         ConsumerInfo,
+        FlushedConsumer,
         FlushedFeed,
         InputFeed,
         _Filter,
@@ -141,8 +143,8 @@ class TableChangeFeeds(_lancemem.Table):
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
         if level == _FLUSHED:
-            positions = _positions(level, since=since, until=until)
-            return _lancemem.flushed_change_feed(self, **positions, **given)
+            given |= _positions(level, since=since, until=until)
+            return _lancemem.flushed_change_feed(self, **given)
         if level != _LEVEL:
             raise _lancemem.InvalidInputError(
                 f'the level of a change feed is "{_LEVEL}", the changes of versions, '
@@ -152,17 +154,41 @@ class TableChangeFeeds(_lancemem.Table):
         handle = _lancemem.change_feed(self, _state(since), _state(until), **given)
         return ChangeFeed._of(handle, self, given)  # noqa: SLF001 - the same module
 
-    def changes_consumer(  # noqa: PLR0913 - each narrows its feeds
+    @overload
+    def changes_consumer(
         self,
         name: str,
         *,
         since: _State | None = None,
+        level: Literal["committed"] = "committed",
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,
+        skip_unchanged: bool = False,
+        row_kinds: _RowKinds = "delta",
+    ) -> ChangesConsumer: ...
+    @overload
+    def changes_consumer(
+        self,
+        name: str,
+        *,
+        since: str | None = None,
+        level: Literal["flushed"],
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,
+        skip_unchanged: bool = False,
+        row_kinds: _RowKinds = "delta",
+    ) -> FlushedChangesConsumer: ...
+    def changes_consumer(  # noqa: PLR0913 - each narrows its feeds
+        self,
+        name: str,
+        *,
+        since: _State | str | None = None,
         level: str = _LEVEL,
         columns: Sequence[str] | None = None,
         filter: _Filter | None = None,  # noqa: A002
         skip_unchanged: bool = False,
         row_kinds: _RowKinds = "delta",
-    ) -> ChangesConsumer:
+    ) -> ChangesConsumer | FlushedChangesConsumer:
         """Open a named reader of changes, whose position is stored with the table.
 
         Clean-ups of old versions leave the version behind which the consumer goes on. Where
@@ -173,14 +199,16 @@ class TableChangeFeeds(_lancemem.Table):
             name: Its name: letters, digits, ".", "-" and "_". One process at a time uses it.
             since: Where a new consumer starts, as in `changes`. Ignored where the consumer has a
                 position. Default: with every row of the table as an insert.
-            level: As in `changes`.
+            level: "committed" or "flushed", as in `changes`. With "flushed" collections leave the
+                changes behind the position of the consumer.
             columns: As in `changes`.
             filter: As in `changes`.
             skip_unchanged: As in `changes`.
             row_kinds: As in `changes`.
 
         Returns:
-            The consumer, which is a context manager.
+            The consumer, which is a context manager. With level "flushed" a
+            `FlushedChangesConsumer`.
 
         Raises:
             ChangesExpiredError: The version of `since` was cleaned up.
@@ -193,13 +221,27 @@ class TableChangeFeeds(_lancemem.Table):
                     index(feed.to_table())
                     consumer.commit(feed)
         """
-        refuse_level(level)
         given: dict[str, Any] = {"columns": columns, "filter": filter}
         given |= {"skip_unchanged": skip_unchanged, "row_kinds": row_kinds}
-        return ChangesConsumer._of(self, name, since, given)  # noqa: SLF001 - the same package
+        if level == _FLUSHED:
+            start = _positions(level, since=since)["since"]
+            return FlushedChangesConsumer._of(self, name, start, given)  # noqa: SLF001
+        _refuse_level_of_consumers(level)
+        return ChangesConsumer._of(self, name, _state(since), given)  # noqa: SLF001
 
-    def changes_consumers(self) -> list[ConsumerInfo]:
+    @overload
+    def changes_consumers(
+        self, *, level: Literal["committed"] = "committed"
+    ) -> list[ConsumerInfo]: ...
+    @overload
+    def changes_consumers(self, *, level: Literal["flushed"]) -> list[FlushedConsumer]: ...
+    def changes_consumers(
+        self, *, level: str = _LEVEL
+    ) -> list[ConsumerInfo] | list[FlushedConsumer]:
         """List the consumers of the table's changes, by name.
+
+        Args:
+            level: Of which level, "committed" or "flushed". Default: "committed".
 
         Returns:
             The consumers with their positions.
@@ -210,6 +252,9 @@ class TableChangeFeeds(_lancemem.Table):
         Example:
             [(consumer.name, consumer.position) for consumer in table.changes_consumers()]
         """
+        if level == _FLUSHED:
+            return _lancemem.flushed_consumers(self)
+        _refuse_level_of_consumers(level)
         return _lancemem.changes_consumers(self)
 
     def changes_consumer_info(self, name: str) -> ConsumerInfo | None:
@@ -250,11 +295,12 @@ class TableChangeFeeds(_lancemem.Table):
         """
         _lancemem.move_changes_consumer(self, name, position)
 
-    def drop_changes_consumer(self, name: str) -> None:
-        """Drop a consumer: clean-ups may remove the version that it kept.
+    def drop_changes_consumer(self, name: str, *, level: str = _LEVEL) -> None:
+        """Drop a consumer: clean-ups may remove what it kept.
 
         Args:
             name: The name of the consumer.
+            level: Its level, "committed" or "flushed". Default: "committed".
 
         Raises:
             InvalidInputError: There is no consumer of that name.
@@ -263,6 +309,10 @@ class TableChangeFeeds(_lancemem.Table):
         Example:
             table.drop_changes_consumer("orders-to-search")
         """
+        if level == _FLUSHED:
+            _lancemem.drop_flushed_consumer(self, name)
+            return
+        _refuse_level_of_consumers(level)
         _lancemem.drop_changes_consumer(self, name)
 
 
@@ -424,7 +474,7 @@ class ChangeFeedPart:
 
 
 def refuse_level(level: str) -> None:
-    """Refuse a level that consumers and streams do not read.
+    """Refuse a level that a stream of Spark does not read.
 
     Args:
         level: The level.
@@ -437,6 +487,13 @@ def refuse_level(level: str) -> None:
             f'here the level of a change feed is "{_LEVEL}", the changes of versions, got '
             f'{level!r}; `Table.changes` and a batch of Spark read levels "{_FLUSHED}" '
             f'and "{_INPUT}"'
+        )
+
+
+def _refuse_level_of_consumers(level: str) -> None:
+    if level != _LEVEL:
+        raise _lancemem.InvalidInputError(
+            f'the level of a consumer is "{_LEVEL}" or "{_FLUSHED}", got {level!r}'
         )
 
 

@@ -60,8 +60,9 @@ pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
-    BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult, FlushedLog,
-    Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats, RelistReport, Scan, ScanOptions,
-    Shard, ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableStats,
-    TableVersion, TableWriteOptions, TableWriter, WriteResult, WriterStats,
+    BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
+    FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,
+    RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog, SnapshotQuery, SsTableReport,
+    StagedSsTable, Table, TableStats, TableVersion, TableWriteOptions, TableWriter, WriteResult,
+    WriterStats,
 };

@@ -1,4 +1,4 @@
-//! `FlushedFeed`: the changes of a table's flushes.
+//! `FlushedFeed`: the changes of a table's flushes, and their consumers.
 //!
 //! Owns: the forms of a feed's changes as Python methods, and the arguments of a feed.
 //! Does not own: how changes are read, or the arguments that levels of change feeds share, which
@@ -17,7 +17,7 @@ use crate::output::{ArrowStream, pyarrow_schema, pyarrow_table};
 use crate::runtime::{Here, run_on, runtime};
 use crate::scan::BatchIterator;
 use crate::table::Table;
-use crate::values::ChangeCounts;
+use crate::values::{ChangeCounts, FlushedConsumer};
 
 #[doc = docstring!("FlushedFeed")]
 #[pyclass(frozen, module = "lancemem")]
@@ -150,7 +150,56 @@ fn flushed_change_feed(
     Ok(FlushedFeed { inner, uri: table.uri().to_owned() })
 }
 
+#[doc = docstring!("flushed_consumers")]
+#[pyfunction]
+fn flushed_consumers(py: Python<'_>, table: &Bound<'_, Table>) -> PyResult<Vec<FlushedConsumer>> {
+    let table = table.get().inner()?;
+    let consumers = run_on(py, table.uri(), table.flushed_consumers())?;
+    Ok(consumers.into_iter().map(consumer_info).collect())
+}
+
+#[doc = docstring!("flushed_consumer")]
+#[pyfunction]
+fn flushed_consumer(
+    py: Python<'_>,
+    table: &Bound<'_, Table>,
+    name: &str,
+) -> PyResult<Option<FlushedConsumer>> {
+    let table = table.get().inner()?;
+    let consumer = run_on(py, table.uri(), table.flushed_consumer(name))?;
+    Ok(consumer.map(consumer_info))
+}
+
+#[doc = docstring!("move_flushed_consumer")]
+#[pyfunction]
+fn move_flushed_consumer(
+    py: Python<'_>,
+    table: &Bound<'_, Table>,
+    name: &str,
+    position: &str,
+) -> PyResult<()> {
+    let table = table.get().inner()?;
+    let position = position.parse::<FlushedPosition>().map_err(|error| to_py(&error))?;
+    run_on(py, table.uri(), table.move_flushed_consumer(name, &position))
+}
+
+#[doc = docstring!("drop_flushed_consumer")]
+#[pyfunction]
+fn drop_flushed_consumer(py: Python<'_>, table: &Bound<'_, Table>, name: &str) -> PyResult<()> {
+    let table = table.get().inner()?;
+    run_on(py, table.uri(), table.drop_flushed_consumer(name))
+}
+
+fn consumer_info(of: lancemem::FlushedConsumer) -> FlushedConsumer {
+    FlushedConsumer { name: of.name, position: of.position.to_string(), timestamp: of.timestamp }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FlushedFeed>()?;
-    module.add_function(wrap_pyfunction!(flushed_change_feed, module)?)
+    module.add_class::<FlushedConsumer>()?;
+    module.add_function(wrap_pyfunction!(flushed_change_feed, module)?)?;
+    module.add_function(wrap_pyfunction!(flushed_consumers, module)?)?;
+    module.add_function(wrap_pyfunction!(flushed_consumer, module)?)?;
+    module.add_function(wrap_pyfunction!(move_flushed_consumer, module)?)?;
+    module.add_function(wrap_pyfunction!(drop_flushed_consumer, module)?)
 }

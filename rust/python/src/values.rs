@@ -266,6 +266,10 @@ value! {
     ConsumerInfo { name: String, position: u64, timestamp: Option<SystemTime> }
 }
 value! {
+    /// A consumer of the changes of a table's flushes.
+    FlushedConsumer { name: String, position: String, timestamp: SystemTime }
+}
+value! {
     /// Rows in memory that a snapshot reads.
     SnapshotMemTable { generation: u64, num_rows: usize }
 }

@@ -189,6 +189,15 @@ pub fn parse_flushed_rows_name(name: &str) -> Option<Generation> {
     parse_generation(generation).filter(|_| is_record_index_name(random))
 }
 
+/// Folder of the positions of consumers of flushed changes.
+pub const CONSUMERS: &str = "_lancemem/consumers";
+
+/// The position of the consumer `name`, which is a plain component.
+#[must_use]
+pub fn consumer(name: &str) -> String {
+    format!("{CONSUMERS}/{name}")
+}
+
 /// A generation of 16 decimal digits, or more where they begin with no zero.
 fn parse_generation(digits: &str) -> Option<Generation> {
     let generation = digits.parse().ok().map(Generation)?;

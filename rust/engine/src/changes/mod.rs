@@ -45,8 +45,8 @@ pub use errors::expired;
 pub use feed::{ChangeFeed, Range};
 pub use flushed::{FlushedFeed, FlushedPosition, refuse_reserved_of_flushes};
 pub(crate) use flushed::{
-    FlushedPiece, FlushedShape, FlushedSsTable, RecordedFlush, errors as flushed_errors,
-    published_flush, published_generations,
+    FlushedPiece, FlushedShape, FlushedSsTable, RecordedFlush, Superseded,
+    errors as flushed_errors, published_flush, published_generations,
 };
 pub(crate) use input::{EventSource, InputShape, Piece, errors as input_errors};
 pub use input::{InputFeed, InputOptions, InputPosition, ShardPosition};

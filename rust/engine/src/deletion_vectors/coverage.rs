@@ -1,7 +1,7 @@
 //! How far deletion-vector files cover one snapshot.
 //!
-//! Owns: the dead rows of a snapshot that is fully covered, and the deletion vectors that a
-//! snapshot lacks.
+//! Owns: the dead rows of a snapshot that is fully covered, those of one SSTable alone, and the
+//! deletion vectors that a snapshot lacks.
 //! Does not own: the files, or the look-up of missing deletion vectors.
 
 use std::collections::HashMap;
@@ -116,6 +116,44 @@ impl Coverage {
         let sstables = sstables.map(|it| DeadRows::of_sstable(it.superseded | it.tombstones));
         let arms = [self.base].into_iter().chain(sstables);
         SnapshotMask::new(arms.map(Arc::new).collect())
+    }
+}
+
+/// The rows that were alive before an SSTable, and that it supersedes.
+#[derive(Debug)]
+pub struct FirstSuperseded {
+    /// Rows of the base table, deleted rows included.
+    pub base: DeadRows,
+    /// Rows of each older SSTable, in their order.
+    pub sstables: Vec<RoaringBitmap>,
+}
+
+impl FirstSuperseded {
+    /// The rows that `sstable` supersedes in the base table of `snapshot` and in the SSTables
+    /// `older` of its shard, the oldest first, and that none of `older` supersedes. `None` where
+    /// `files` do not cover a source.
+    #[must_use]
+    pub fn of(
+        snapshot: &Snapshot,
+        files: &[Arc<SsTableFile>],
+        sstable: &SsTableHandle,
+        older: &[Arc<SsTableHandle>],
+    ) -> Option<Self> {
+        let by_sstable = BySsTable::new(files);
+        let key = key_ids(&snapshot.base, &snapshot.key);
+        let mut base = DeadRows::default();
+        for fragment in snapshot.base.fragments().iter() {
+            let rows = by_sstable.fragment(sstable, fragment, &key)?;
+            let earlier = older.iter().map(|older| by_sstable.fragment(older, fragment, &key));
+            base.set(fragment.id, rows - union(earlier)?).ok()?;
+        }
+        let mut sstables = Vec::with_capacity(older.len());
+        for (place, source) in older.iter().enumerate() {
+            let rows = by_sstable.older(sstable, source)?;
+            let between = older[place + 1..].iter().map(|newer| by_sstable.older(newer, source));
+            sstables.push(rows - union(between)? - by_sstable.tombstones(source)?);
+        }
+        Some(Self { base, sstables })
     }
 }
 

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use lance::Dataset;
 use lance::dataset::transaction::{Operation, UpdateMap, UpdateMapEntry};
 
-pub use coverage::{Coverage, MissingVectors, SsTableCoverage, missing_vectors};
+pub use coverage::{Coverage, FirstSuperseded, MissingVectors, SsTableCoverage, missing_vectors};
 pub use open::{SsTableFile, VectorFiles};
 
 /// The key of the mode in a table's configuration.

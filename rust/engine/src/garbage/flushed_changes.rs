@@ -25,6 +25,8 @@ pub struct FlushedFacts {
     pub named: HashSet<String>,
     /// The oldest generation that no compaction has moved.
     pub unmoved: Generation,
+    /// The generation of the next changes of the slowest consumer; `None` without a consumer.
+    pub slowest: Option<Generation>,
     /// How long published changes are kept.
     pub retention: Duration,
 }
@@ -67,7 +69,8 @@ pub fn flushed_garbage(facts: &FlushedFacts, now: SystemTime, grace: Duration) -
         kind: GarbageKind::PublishedChanges,
         path: paths::published_flush(facts.shard_id, file.generation),
         reason: format!(
-            "the changes of generation {} are older than the retention, and its SSTable is moved",
+            "the changes of generation {} are older than the retention, its SSTable is moved, and no \
+             consumer needs them",
             file.generation
         ),
         bytes: file.bytes,
@@ -90,6 +93,7 @@ pub fn flushed_garbage(facts: &FlushedFacts, now: SystemTime, grace: Duration) -
 /// - it is older than the retention, and than the grace period: a reader may have found it;
 /// - a compaction has moved the SSTable. Before that its changes would be stored again, and the next
 ///   compaction would not see that they were;
+/// - every consumer goes on behind its generation, or later;
 /// - the files of older generations are garbage too.
 fn is_expired(
     facts: &FlushedFacts,
@@ -97,7 +101,9 @@ fn is_expired(
     now: SystemTime,
     grace: Duration,
 ) -> bool {
-    file.generation < facts.unmoved && age(file.modified, now) >= facts.retention.max(grace)
+    let is_needed = facts.slowest.is_some_and(|next| next <= file.generation);
+    let is_moved = file.generation < facts.unmoved;
+    is_moved && !is_needed && age(file.modified, now) >= facts.retention.max(grace)
 }
 
 /// Whether a publication that stays names the folder. The only folder of a published generation is
@@ -140,6 +146,7 @@ mod tests {
             ],
             named: HashSet::from(["b".to_owned()]),
             unmoved: Generation(4),
+            slowest: None,
             retention: HOUR * 24,
         }
     }
@@ -166,6 +173,13 @@ mod tests {
     fn changes_of_an_sstable_that_a_compaction_may_still_move_stay() {
         let listed = FlushedFacts { unmoved: Generation(2), ..facts() };
         assert_eq!(paths_of(&listed, 100), ["0000000000000001.binpb", "a", "lost", "ended"]);
+    }
+
+    #[test]
+    fn changes_that_a_consumer_needs_stay() {
+        let at = |next| FlushedFacts { slowest: Some(Generation(next)), ..facts() };
+        assert_eq!(paths_of(&at(1), 100), ["lost", "ended"]);
+        assert_eq!(paths_of(&at(2), 100), ["0000000000000001.binpb", "a", "lost", "ended"]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use maintain::{
     DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, RelistReport, SkippedLog,
     SsTableReport,
 };
-pub use read::{ConsumerInfo, LiveJob, Scan, ScanOptions, SnapshotQuery};
+pub use read::{ConsumerInfo, FlushedConsumer, LiveJob, Scan, ScanOptions, SnapshotQuery};
 pub use write::{
     BulkWriter, CommitResult, Job, StagedSsTable, TableWriteOptions, TableWriter, WriteResult,
     WriterStats,

@@ -1,8 +1,11 @@
 //! The rows that the keys of an SSTable had before it.
 //!
 //! Owns: the choice of the newest older source for each key, and the selected rows of each source.
-//! Does not own: reading their values (`record`), or how keys are looked up in the base table
-//! (`crate::visibility`).
+//! Does not own: reading their values (`record`), how keys are looked up in the base table
+//! (`crate::visibility`), or deletion vectors.
+//!
+//! Deletion vectors have the answer: an older SSTable that has a key supersedes its rows in older
+//! sources, so what none of these supersedes is the row before. Without them keys are looked up.
 
 use std::sync::Arc;
 
@@ -16,13 +19,22 @@ use crate::changes::selection::{Picked, Selection};
 use crate::record_index::{RecordIndex, fragment_of};
 use crate::row_address::address_half;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
-use crate::visibility::{BaseLookup, NewerKeys, SourceKeys};
+use crate::visibility::{BaseLookup, DeadRows, NewerKeys, SourceKeys};
 
 const ACTION: &str = "looking up the rows before a flush";
 /// Fragments in which keys are looked up at the same time. The look-up runs beside writers.
 const CONCURRENT_LOOKS: usize = 1;
 /// The fragment of an SSTable.
 const FRAGMENT: u32 = 0;
+
+/// The rows that an SSTable is the first to supersede.
+#[derive(Debug)]
+pub struct Superseded {
+    /// Rows of the base table, deleted rows included.
+    pub base: DeadRows,
+    /// Rows of each older SSTable of the shard, the oldest first.
+    pub sstables: Vec<RoaringBitmap>,
+}
 
 /// Where the rows before an SSTable are.
 #[derive(Debug, Default)]
@@ -35,30 +47,44 @@ pub struct RowsBefore {
 
 impl RowsBefore {
     /// The rows of the keys of `sstable` in the base table of `snapshot` and in the SSTables
-    /// `older` of its shard, the oldest first. `keys` are those of `sstable`.
+    /// `older` of its shard, the oldest first. `keys` are those of `sstable`. `known` are the rows
+    /// that deletion vectors have found.
     ///
     /// # Errors
     /// A storage error, or damage.
     pub async fn find(
         snapshot: &Snapshot,
         index: &RecordIndex,
+        known: Option<&Superseded>,
         (sstable, keys): (&SsTableHandle, &SsTableKeys),
         older: &[Arc<SsTableHandle>],
     ) -> Result<Self> {
-        // Rows of the SSTable whose key an older SSTable has, as a row or as a tombstone.
-        let mut answered = RoaringBitmap::new();
-        let mut sstables = Vec::new();
-        for source in older.iter().rev() {
-            let rows = rows_in(source, &snapshot.key, keys, &mut answered).await?;
-            let mut selection = Selection::default();
-            selection.set(FRAGMENT, Picked::At(rows));
-            if !selection.is_empty() {
-                sstables.push((source.clone(), selection));
+        // A key may have several rows in an SSTable of another writer.
+        let known = known.filter(|_| older.iter().all(|older| older.is_trusted()));
+        match known {
+            Some(known) => Self::of(snapshot, known, older).await,
+            None => {
+                let found = look_up(snapshot, index, (sstable, keys), older).await?;
+                Self::of(snapshot, &found, older).await
             }
         }
-        sstables.reverse();
-        let base = rows_in_base(snapshot, index, (sstable, keys), &answered).await?;
-        Ok(Self { base, sstables })
+    }
+
+    async fn of(
+        snapshot: &Snapshot,
+        found: &Superseded,
+        older: &[Arc<SsTableHandle>],
+    ) -> Result<Self> {
+        let base = live_rows(&snapshot.base, &found.base).await?;
+        let mut before = Self { base, sstables: Vec::new() };
+        for (source, rows) in older.iter().zip(&found.sstables) {
+            let mut selection = Selection::default();
+            selection.set(FRAGMENT, Picked::At(rows.clone()));
+            if !selection.is_empty() {
+                before.sstables.push((source.clone(), selection));
+            }
+        }
+        Ok(before)
     }
 
     /// The number of the rows.
@@ -66,6 +92,24 @@ impl RowsBefore {
         let of_sstables: u64 = self.sstables.iter().map(|(_, rows)| rows.rows()).sum();
         self.base.rows() + of_sstables
     }
+}
+
+/// The rows by key: those of the base table, and those of each of `older`.
+async fn look_up(
+    snapshot: &Snapshot,
+    index: &RecordIndex,
+    (sstable, keys): (&SsTableHandle, &SsTableKeys),
+    older: &[Arc<SsTableHandle>],
+) -> Result<Superseded> {
+    // Rows of the SSTable whose key an older SSTable has, as a row or as a tombstone.
+    let mut answered = RoaringBitmap::new();
+    let mut sstables = Vec::with_capacity(older.len());
+    for source in older.iter().rev() {
+        sstables.push(rows_in(source, &snapshot.key, keys, &mut answered).await?);
+    }
+    sstables.reverse();
+    let base = rows_in_base(snapshot, index, (sstable, keys), &answered).await?;
+    Ok(Superseded { base, sstables })
 }
 
 /// The rows of `source` whose keys are in `keys` and that no newer source has answered. Adds the
@@ -89,13 +133,14 @@ async fn rows_in(
     Ok(rows)
 }
 
-/// The live rows of the base table whose keys are in `keys` and that no SSTable has answered.
+/// The rows of the base table whose keys are in `keys` and that no SSTable has answered, deleted
+/// rows included.
 async fn rows_in_base(
     snapshot: &Snapshot,
     index: &RecordIndex,
     (sstable, keys): (&SsTableHandle, &SsTableKeys),
     answered: &RoaringBitmap,
-) -> Result<Selection> {
+) -> Result<DeadRows> {
     let open = keys.iter().filter(|(_, row)| !answered.contains(*row));
     let open: Vec<&[u8]> = open.map(|(key, _)| key).collect();
     let of_sstable = SourceKeys {
@@ -113,19 +158,17 @@ async fn rows_in_base(
         concurrent: CONCURRENT_LOOKS,
         action: ACTION,
     };
-    let fragments = snapshot.base.fragments();
-    let found = lookup.dead_rows(fragments, open.iter().copied(), &newer).await?;
+    lookup.dead_rows(snapshot.base.fragments(), open.iter().copied(), &newer).await
+}
+
+/// `rows` of the base table without the deleted ones.
+async fn live_rows(base: &Dataset, rows: &DeadRows) -> Result<Selection> {
     let mut selection = Selection::default();
-    for fragment in fragments.iter() {
-        let Some(rows) = found.of_fragment(fragment.id).filter(|rows| !rows.is_empty()) else {
-            continue;
-        };
-        let live = rows - deleted_of(&snapshot.base, fragment.id).await?;
+    for fragment in base.fragments().iter() {
+        let found = rows.of_fragment(fragment.id).filter(|rows| !rows.is_empty());
+        let Some(found) = found else { continue };
+        let live = found - deleted(&fragment_of(base, fragment.id)?).await?;
         selection.set(address_half(fragment.id)?, Picked::At(live));
     }
     Ok(selection)
-}
-
-async fn deleted_of(base: &Dataset, fragment: u64) -> Result<RoaringBitmap> {
-    deleted(&fragment_of(base, fragment)?).await
 }

@@ -19,6 +19,7 @@ mod publication;
 mod record;
 mod shape;
 
+pub(crate) use before::Superseded;
 pub use feed::FlushedFeed;
 pub(crate) use feed::FlushedPiece;
 pub use position::FlushedPosition;

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::ROW;
-use super::before::RowsBefore;
+use super::before::{RowsBefore, Superseded};
 use super::shape::refuse_reserved;
 use crate::changes::images::{Rows, Version, scan};
 use crate::changes::selection::{Picked, Selection};
@@ -50,6 +50,8 @@ pub struct FlushedSsTable<'a> {
     pub sstable: Arc<SsTableHandle>,
     /// The older SSTables of its shard, the oldest first.
     pub older: Vec<Arc<SsTableHandle>>,
+    /// The rows that it supersedes, where deletion vectors cover its sources.
+    pub superseded: Option<Superseded>,
 }
 
 /// The stored changes of a flush, before they are published.
@@ -76,12 +78,13 @@ impl FlushedSsTable<'_> {
     /// # Errors
     /// An input error for a table with a column of a reserved name; damage; a storage error.
     pub async fn record(&self) -> Result<RecordedFlush> {
-        let Self { snapshot, index, sstable, older } = self;
+        let Self { snapshot, index, sstable, older, superseded } = self;
         refuse_reserved(snapshot.base.uri(), &snapshot.schema)?;
         let keys = sstable.keys_to_find(&snapshot.key).await?;
         let tombstones = sstable.tombstones().await?;
         let of_flush = (sstable.as_ref(), keys.as_ref());
-        let before = RowsBefore::find(snapshot, index, of_flush, older).await?;
+        let known = superseded.as_ref();
+        let before = RowsBefore::find(snapshot, index, known, of_flush, older).await?;
         let after = live_rows(sstable, &keys, &tombstones);
         let rows = before.rows() + after.rows();
         let mut publication = PublishedFlush {

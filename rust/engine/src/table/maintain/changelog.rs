@@ -10,7 +10,6 @@
 //! more follows from that transaction alone, so it does not matter which process writes it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

@@ -22,8 +22,10 @@ use lancemem_core::store::{Created, Listed, Store};
 use lancemem_core::types::{ErrorKind, Generation, MaxBytes, Result, ShardId};
 
 use crate::changes::{
-    Changelog, FlushedSsTable, RecordedFlush, published_flush, published_generations, retention_of,
+    Changelog, FlushedSsTable, RecordedFlush, Superseded, published_flush, published_generations,
+    retention_of,
 };
+use crate::deletion_vectors::{FirstSuperseded, SsTableFile};
 use crate::garbage::{FlushedFacts, FlushedFolder, Garbage, PublishedFlushFile, flushed_garbage};
 use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, Snapshot, SnapshotShard, SsTableHandle, is_compacted};
@@ -71,13 +73,19 @@ impl Table {
     }
 
     async fn publish_changes_of(&self, snapshot: &Snapshot, of: &SnapshotShard) -> Result<usize> {
-        let known = published_generations(&self.catalog.store, of.shard_id).await?;
+        let store = &self.catalog.store;
+        let known = published_generations(store, of.shard_id).await?;
+        if of.sstables.iter().all(|sstable| known.contains(&sstable.generation)) {
+            return Ok(0);
+        }
+        let vectors = self.reader.vectors.of_shards(store, &[of.shard_id]).await?;
         let mut published = 0;
         for (place, sstable) in of.sstables.iter().enumerate() {
             if known.contains(&sstable.generation) {
                 continue;
             }
-            let recorded = self.recorded_changes(snapshot, sstable, &of.sstables[..place]).await?;
+            let older = &of.sstables[..place];
+            let recorded = self.recorded_changes(snapshot, &vectors, sstable, older).await?;
             pass(Hold::Changes, snapshot.base.uri()).await;
             published += usize::from(self.publish_recorded(of.shard_id, recorded).await?);
         }
@@ -89,6 +97,7 @@ impl Table {
     async fn recorded_changes(
         &self,
         snapshot: &Snapshot,
+        vectors: &[Arc<SsTableFile>],
         sstable: &Arc<SsTableHandle>,
         older: &[Arc<SsTableHandle>],
     ) -> Result<RecordedFlush> {
@@ -98,7 +107,11 @@ impl Table {
         for older in older {
             compared.push(self.compared_sstable(snapshot, older).await?);
         }
-        let flushed = FlushedSsTable { snapshot, index: &index, sstable, older: compared };
+        let (index, older) = (&index, compared);
+        let found = FirstSuperseded::of(snapshot, vectors, &sstable, &older);
+        let superseded =
+            found.map(|FirstSuperseded { base, sstables }| Superseded { base, sstables });
+        let flushed = FlushedSsTable { snapshot, index, sstable, older, superseded };
         flushed.record().boxed().await
     }
 
@@ -144,6 +157,7 @@ impl Table {
     ) -> Result<Vec<Garbage>> {
         let store = &self.catalog.store;
         let folders = store.list_folders(paths::CHANGELOG).await?;
+        let consumers = self.flushed_consumers().await?;
         let mut garbage = Vec::new();
         for (shard_id, unmoved) in shards {
             if !folders.contains(&shard_id.as_hyphenated().to_string()) {
@@ -157,6 +171,11 @@ impl Table {
                 published,
                 folders,
                 unmoved: *unmoved,
+                // A position without the shard is before its first generation.
+                slowest: consumers
+                    .iter()
+                    .map(|consumer| consumer.position.of_shard(*shard_id).unwrap_or_default())
+                    .min(),
                 retention: retention_of(base)?,
             };
             garbage.extend(flushed_garbage(&facts, now, grace));

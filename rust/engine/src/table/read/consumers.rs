@@ -151,6 +151,11 @@ fn info(name: &str, contents: &TagContents) -> ConsumerInfo {
 
 /// The tag of a consumer.
 fn tag_of(name: &str) -> Result<String> {
+    check_name(name).map(|()| format!("{TAG}{name}"))
+}
+
+/// Refuses a name that no consumer can have.
+pub(super) fn check_name(name: &str) -> Result<()> {
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
     let is_name = !name.is_empty()
         && name.len() <= MOST_CHARACTERS
@@ -159,7 +164,7 @@ fn tag_of(name: &str) -> Result<String> {
         && name.strip_suffix(".lock").is_none()
         && !name.contains("..");
     if is_name {
-        return Ok(format!("{TAG}{name}"));
+        return Ok(());
     }
     Err(Error::input(format!(
         "'{}' cannot be the name of a consumer: it takes 1 to {MOST_CHARACTERS} letters, digits, \

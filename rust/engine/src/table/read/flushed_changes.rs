@@ -124,7 +124,7 @@ impl Table {
             };
             for generation in (start.get()..end.get()).map(Generation) {
                 if !shard.published.contains(&generation) {
-                    return Err(self.reader.gone(shard, generation, end, &from));
+                    return Err(self.reader.missing(shard, generation, end, &from));
                 }
                 pieces.push(FlushedPiece { shard_id, generation });
             }
@@ -198,7 +198,7 @@ impl Reader {
     }
 
     /// The error of a generation whose changes are not there, of a feed that reaches `end`.
-    fn gone(
+    fn missing(
         &self,
         shard: &ShardChanges,
         generation: Generation,

@@ -6,7 +6,7 @@
 //! a scan (`crate::plan`) or the search for a key (`crate::lookup`).
 //!
 //! Reading order: `live_job`, `gather`, `foreign_rows`, `token`, `version`, `changes`, `consumers`,
-//! `flushed_changes`, `input_events`, `again`, `dead_rows`, `scan`, `get`.
+//! `flushed_changes`, `flushed_consumers`, `input_events`, `again`, `dead_rows`, `scan`, `get`.
 //!
 //! What the other wings call: `snapshot_of`, `shard_parts`, `cover_of`, `forget_token_snapshot`,
 //! [`TailCache::forget`], and the caches `sstables`, `merges` and `vectors`.
@@ -16,6 +16,7 @@ mod changes;
 mod consumers;
 mod dead_rows;
 mod flushed_changes;
+mod flushed_consumers;
 mod foreign_rows;
 mod gather;
 mod get;
@@ -39,6 +40,7 @@ use gather::TailCache;
 
 pub use consumers::ConsumerInfo;
 pub(super) use dead_rows::shards_of;
+pub use flushed_consumers::FlushedConsumer;
 pub(super) use gather::{Purpose, Reading, Sources};
 pub use live_job::LiveJob;
 pub use scan::{Scan, ScanOptions, SnapshotQuery};
