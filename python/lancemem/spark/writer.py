@@ -23,7 +23,7 @@ import lancemem
 from lancemem import change_rows
 from lancemem.spark import transactions
 from lancemem.spark.arrow_types import cast_column, table_batch
-from lancemem.spark.claim import claimed
+from lancemem.spark.claim import claimed, in_turn
 from lancemem.spark.reader import key_batch, places_of
 from lancemem.spark.shuffle import SHARD_COLUMN
 from lancemem.spark.tables import open_cached
@@ -326,13 +326,14 @@ def _put_by_call(  # noqa: PLR0913, PLR0917 - as `_put`
     if jobs is not None and not jobs.closed:
         _put(table, shard, plan, change, txn, counts, jobs)
         return
-    if _is_written(table, shard, txn):
-        counts.already_written = True
-        return
-    if plan.deletes:
-        done = table.delete(change.rows, txn=txn)
-    else:
-        done = table.upsert(change.rows, txn=txn, round_floats=plan.round_floats)
+    # As a task does, a write on the driver takes the shard from a job of another process.
+    with in_turn(table, shard):
+        if plan.deletes:
+            done = table.delete(change.rows, txn=txn, take_over=True)
+        else:
+            done = table.upsert(
+                change.rows, txn=txn, round_floats=plan.round_floats, take_over=True
+            )
     counts.already_written = done.num_shards_already_written > 0
     counts.wal_entries = done.num_wal_entries
 
