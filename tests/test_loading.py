@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
 ROWS = 1_000
+# A test of this process may have loaded pylance, which warns of every fork.
+forks = pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning")
+
+# Each worker loads torch anew, which takes seconds.
+START_ANEW = [pytest.param(start, marks=pytest.mark.slow) for start in ("spawn", "forkserver")]
 
 
 def rows(ids: range | list[int]) -> pa.Table:
@@ -173,6 +178,7 @@ def ids_of(loader: Iterable[dict[str, Any]]) -> list[int]:
     return [number for batch in loader for number in batch["id"].tolist()]
 
 
+@forks
 def test_torch_reads_every_row_once_by_workers_and_ranks(full: lancemem.Table) -> None:
     data = torch_data()
     from lancemem.torch import ScanDataset  # noqa: PLC0415
@@ -199,7 +205,8 @@ def test_torch_reads_every_row_once_by_workers_and_ranks(full: lancemem.Table) -
             ScanDataset(full, **arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@forks
+@pytest.mark.parametrize("start", ["fork", *START_ANEW])
 def test_torch_workers_start_in_every_way(start: str, full: lancemem.Table) -> None:
     data = torch_data()
     from lancemem.torch import KeyDataset, ScanDataset  # noqa: PLC0415
@@ -216,6 +223,7 @@ def test_torch_workers_start_in_every_way(start: str, full: lancemem.Table) -> N
         list(data.DataLoader(ScanDataset(full, ["nothing"]), batch_size=None, **with_two))
 
 
+@forks
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torch_shuffles_each_epoch_anew_and_alike(workers: int, full: lancemem.Table) -> None:
     data = torch_data()
@@ -243,6 +251,7 @@ def test_torch_shuffles_each_epoch_anew_and_alike(workers: int, full: lancemem.T
     assert orders(2)[0] != first
 
 
+@pytest.mark.slow
 def test_torch_ranks_take_their_part_from_the_process_group(
     full: lancemem.Table, tmp_path: Path
 ) -> None:
@@ -286,6 +295,7 @@ def test_torch_ranks_take_their_part_from_the_process_group(
         assert sorted(one + other) == list(range(ROWS))
 
 
+@forks
 def test_torch_samples_rows_by_key(full: lancemem.Table) -> None:
     data = torch_data()
     from lancemem.torch import KeyDataset  # noqa: PLC0415

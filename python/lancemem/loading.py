@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import pyarrow as pa
 
@@ -171,7 +171,7 @@ class KeyRows:
     def __len__(self) -> int:
         return int(self._keys.num_rows)
 
-    def read(self, indices: Sequence[int]) -> tuple[pa.RecordBatch, list[int]]:
+    def read(self, indices: Sequence[SupportsIndex]) -> tuple[pa.RecordBatch, list[int]]:
         """Return the rows at `indices`, each once, and the row of each index.
 
         Raises:

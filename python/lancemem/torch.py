@@ -122,8 +122,9 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         if seed < 0:
             raise InvalidInputError(f"seed must be at least 0, got {seed}")
         self._reader = _rank(rank, world_size)
-        is_whole = columns is None or isinstance(columns, (str, Mapping))
-        self._columns = columns if is_whole else list(columns)
+        self._columns = columns
+        if columns is not None and not isinstance(columns, (str, Mapping)):
+            self._columns = list(columns)
         self._filter = filter
         self._batch_size = batch_size
         self._shuffle_rows = shuffle_rows if shuffle else 0
