@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Calls that neither work nor name the way.
-KNOWN_FAILURES = {
-    "pylance": set[str](),
-    "lancedb": {
-        "t.update(where='id = 1', values={'name': 'new'})",
-        "t.update(where='id = 1', values_sql={'n': 'n + 1'})",
-    },
-    "delta-spark": set[str](),
-}
-
 
 def test_the_lists_have_84_calls() -> None:
     assert [len(calls) for calls in (PYLANCE, LANCEDB, DELTA)] == [28, 28, 28]
@@ -39,7 +29,7 @@ def test_the_first_calls_of_a_python_user_work_or_name_the_way(user: str, tmp_pa
     failed = {
         call.code: text for call, found, text in outcomes(user, str(tmp_path)) if found == FAILS
     }
-    assert set(failed) == KNOWN_FAILURES[user], failed
+    assert failed == {}
 
 
 def test_the_first_calls_of_a_spark_user_work_or_name_the_way(
@@ -50,7 +40,7 @@ def test_the_first_calls_of_a_spark_user_work_or_name_the_way(
         for call, found, text in outcomes("delta-spark", str(tmp_path), spark)
         if found == FAILS
     }
-    assert set(failed) <= KNOWN_FAILURES["delta-spark"], failed
+    assert failed == {}
 
 
 def test_a_name_that_is_of_no_library_is_an_attribute_error(table: lancemem.Table) -> None:

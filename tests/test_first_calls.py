@@ -548,6 +548,52 @@ def test_rows_are_updated_by_expressions(board: lancemem.Table) -> None:
     assert {n for _, n in stored(board).values()} == {1}
 
 
+def test_rows_are_updated_by_values_as_they_are(table_uri: str) -> None:
+    vector = pa.list_(pa.float32(), 2)
+    columns = {"id": pa.int64(), "name": pa.string(), "x": pa.float32(), "v": vector}
+    columns |= {"day": pa.date32(), "n": pa.uint8()}
+    board = lancemem.create_table(table_uri, pa.schema(list(columns.items())), primary_key="id")
+    first = {"id": 1, "name": "Ada", "x": 1.0, "v": [0.0, 0.0], "day": None, "n": 7}
+    board.upsert([first, {**first, "id": 2}])
+    values = {"name": "it's 'n'", "x": np.float32(0.1), "v": [0.1, 0.25], "n": 200}
+    done = board.update(where="id = 1", values={**values, "day": dt.date(2024, 2, 29)})
+    assert done.num_rows == 1
+    [one, two] = board.scan(order_by="id").to_table().to_pylist()
+    assert (one["name"], one["n"], one["day"]) == ("it's 'n'", 200, dt.date(2024, 2, 29))
+    assert one["x"] == pytest.approx(0.1)
+    assert one["v"] == pytest.approx([0.1, 0.25])
+    assert two == {**first, "id": 2}
+    board.update(values={"name": None}, values_sql={"n": "n - id"}, where=pc.field("id") == 2)
+    board.update({"x": "x + n"}, values={"name": "n"}, where="id = 1")
+    [one, two] = board.scan(order_by="id").to_table().to_pylist()
+    assert (one["name"], one["x"]) == ("n", pytest.approx(200.1))
+    assert (two["name"], two["n"]) == (None, 5)
+    assert board.update(values={"n": 1}, where="false").num_rows == 0
+
+
+REFUSED_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
+    "no column": ({"values": {}}, "at least one column"),
+    "nothing": ({}, "at least one column"),
+    "a column twice": ({"values": {"n": 1}, "values_sql": {"n": "2"}}, "'n' more than once"),
+    "a column twice, by set": ({"set": {"n": "1"}, "values": {"n": 1}}, "'n' more than once"),
+    "the key": ({"values": {"id": 1}}, "key column 'id' cannot be updated"),
+    "an unknown column": ({"values": {"q": 1}}, "has no column 'q'"),
+    "another type": ({"values": {"n": "text"}}, "'n'"),
+    "a fraction": ({"values": {"n": 0.5}}, "'n'"),
+    "no Arrow value": ({"values": {"n": object()}}, "of column 'n' could not be read as Arrow"),
+    "too large": ({"values": {"n": 2**70}}, "of column 'n' could not be read as Arrow"),
+    "the condition first": ({"set": "id = 1", "where": {"n": 1}}, "takes columns first"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_UPDATES)
+def test_an_update_by_values_that_cannot_be_is_refused(case: str, board: lancemem.Table) -> None:
+    arguments, text = REFUSED_UPDATES[case]
+    with pytest.raises(lancemem.InvalidInputError, match=text):
+        board.update(**arguments)
+    assert people(board) == PEOPLE
+
+
 @pytest.mark.parametrize(
     ("changes", "where", "text"),
     [

@@ -7,19 +7,30 @@ here: tensors of single columns (`test_ways_in`), or how a snapshot is divided (
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lancemem
 from lancemem.loading import KeyRows, PinnedSnapshot, Reader, of_size, shuffled
+from tests.programs import run_python
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from tests.conftest import MakeTable
 
 ROWS = 1_000
+# A test of this process may have loaded pylance, which warns of every fork.
+forks = pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning")
+
+# Each worker loads torch anew, which takes seconds.
+START_ANEW = [pytest.param(start, marks=pytest.mark.slow) for start in ("spawn", "forkserver")]
 
 
 def rows(ids: range | list[int]) -> pa.Table:
@@ -149,16 +160,32 @@ def test_rows_are_read_by_the_number_of_their_key(full: lancemem.Table) -> None:
         KeyRows(PinnedSnapshot(full), [ROWS + 5]).read([0])
 
 
+def test_processes_number_the_keys_of_a_snapshot_alike(full: lancemem.Table) -> None:
+    numbered = KeyRows(PinnedSnapshot(full)).read(range(ROWS))
+    ids = numbered[0]["id"].to_pylist()
+    assert [ids[row] for row in numbered[1]] == list(range(ROWS))
+    few = KeyRows(PinnedSnapshot(full), [7, 3])
+    assert few.read([np.int64(1), np.int8(-2)])[0]["id"].to_pylist() == [3, 7]
+    with pytest.raises(TypeError):
+        few.read(["1"])  # type: ignore[list-item]
+
+
 # --- torch ---
 
 
+def ids_of(loader: Iterable[dict[str, Any]]) -> list[int]:
+    """Return the ids of all batches, in their order."""
+    return [number for batch in loader for number in batch["id"].tolist()]
+
+
+@forks
 def test_torch_reads_every_row_once_by_workers_and_ranks(full: lancemem.Table) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not among the tools of the tests")
+    data = torch_data()
     from lancemem.torch import ScanDataset  # noqa: PLC0415
 
     single = ScanDataset(full, ["id"], batch_size=64)
     assert len(single) == len(list(single)) == 16
-    for workers in (0, 3):
+    for workers in (0, 2):
         for shuffle in (False, True):
             ids: list[int] = []
             for rank in range(2):
@@ -166,26 +193,135 @@ def test_torch_reads_every_row_once_by_workers_and_ranks(full: lancemem.Table) -
                     full.uri, ["id"], batch_size=64, shuffle=shuffle, seed=3, rank=rank,
                     world_size=2, snapshot=single.token,
                 )  # fmt: skip
-                loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers)
-                ids += torch.cat([batch["id"] for batch in loader]).tolist()
+                loader = data.DataLoader(dataset, batch_size=None, num_workers=workers)
+                ids += ids_of(loader)
             assert sorted(ids) == list(range(ROWS))
-    first = torch.cat([batch["id"] for batch in ScanDataset(full, ["id"], shuffle=True, seed=1)])
-    again = torch.cat([batch["id"] for batch in ScanDataset(full, ["id"], shuffle=True, seed=1)])
-    assert first.tolist() == again.tolist()
-    with pytest.raises(lancemem.InvalidInputError, match="go together"):
-        ScanDataset(full, rank=1)
+    for arguments, text in (
+        ({"rank": 1}, "go together"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+    ):
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            ScanDataset(full, **arguments)  # type: ignore[arg-type]
 
 
+@forks
+@pytest.mark.parametrize("start", ["fork", *START_ANEW])
+def test_torch_workers_start_in_every_way(start: str, full: lancemem.Table) -> None:
+    data = torch_data()
+    from lancemem.torch import KeyDataset, ScanDataset  # noqa: PLC0415
+
+    with_two = {"num_workers": 2, "multiprocessing_context": start}
+    scanned = ScanDataset(full, {"id": "id", "double": "value * 2"}, pc.field("id") >= 10)
+    batches = list(data.DataLoader(scanned, batch_size=None, **with_two))
+    assert sorted(ids_of(batches)) == list(range(10, ROWS))
+    assert {value for batch in batches for value in batch["double"].tolist()} == {1.0}
+    sampled = KeyDataset(full, columns=["id"])
+    loader = data.DataLoader(sampled, batch_size=64, shuffle=True, **with_two)
+    assert sorted(ids_of(loader)) == list(range(ROWS))
+    with pytest.raises(lancemem.InvalidInputError, match="'nothing'"):
+        list(data.DataLoader(ScanDataset(full, ["nothing"]), batch_size=None, **with_two))
+
+
+@forks
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torch_shuffles_each_epoch_anew_and_alike(workers: int, full: lancemem.Table) -> None:
+    data = torch_data()
+    from lancemem.torch import ScanDataset  # noqa: PLC0415
+
+    full.compact(flush=True)
+
+    def orders(seed: int) -> list[list[int]]:
+        dataset = ScanDataset(full, ["id"], batch_size=64, shuffle=True, seed=seed)
+        dataset = pickle.loads(pickle.dumps(dataset))  # noqa: S301 - our own
+        loader = data.DataLoader(
+            dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+        )
+        found = []
+        for epoch in (0, 1, 0):
+            dataset.set_epoch(epoch)
+            found.append(ids_of(loader))
+        return found
+
+    first, second, again = orders(1)
+    assert first == again
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert orders(1) == [first, second, first]
+    assert orders(2)[0] != first
+
+
+@pytest.mark.slow
+def test_torch_ranks_take_their_part_from_the_process_group(
+    full: lancemem.Table, tmp_path: Path
+) -> None:
+    torch_data()
+    from lancemem.torch import ScanDataset  # noqa: PLC0415
+
+    program = """
+        import sys
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        from lancemem.torch import KeyDataset, ScanDataset
+
+        uri, token, store, rank = sys.argv[1:]
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{store}", rank=int(rank), world_size=2
+        )
+        scanned = ScanDataset(uri, ["id"], batch_size=64, snapshot=token)
+        loaders = [DataLoader(scanned, batch_size=None, num_workers=1)]
+        sampled = KeyDataset(uri, columns=["id"], snapshot=token)
+        sampler = DistributedSampler(sampled, seed=5)
+        loaders.append(DataLoader(sampled, batch_size=50, sampler=sampler))
+        for loader in loaders:
+            print("ids", *(number for batch in loader for number in batch["id"].tolist()))
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+        """
+    token = ScanDataset(full).token
+    full.delete(list(range(10)))
+
+    def run(rank: int) -> list[list[int]]:
+        ended = run_python(program, full.uri, str(token), str(tmp_path / "store"), str(rank))
+        assert ended.returncode == 0, ended.stderr
+        # Gloo prints lines of its own.
+        lines = [line.split() for line in ended.stdout.splitlines() if line.startswith("ids ")]
+        return [[int(number) for number in numbers] for _, *numbers in lines]
+
+    with ThreadPoolExecutor(2) as ranks:
+        first, second = ranks.map(run, range(2))
+    for one, other in zip(first, second, strict=True):
+        assert min(len(one), len(other)) > 0
+        assert sorted(one + other) == list(range(ROWS))
+
+
+@forks
 def test_torch_samples_rows_by_key(full: lancemem.Table) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not among the tools of the tests")
+    data = torch_data()
     from lancemem.torch import KeyDataset  # noqa: PLC0415
 
-    dataset = KeyDataset(full, columns=["id", "value"])
+    dataset = KeyDataset(full, columns=["id", "name", "value"])
     assert len(dataset) == ROWS
-    assert set(dataset[0]) == {"id", "value"}
+    assert dataset[7] == {"id": 7, "name": "a", "value": 0.5}
+    assert dataset[-1]["id"] == ROWS - 1
+    with pytest.raises(IndexError):
+        dataset[ROWS]
     for workers in (0, 2):
-        loader = torch.utils.data.DataLoader(
-            dataset, batch_size=100, shuffle=True, num_workers=workers
-        )
-        ids = torch.cat([batch["id"] for batch in loader]).tolist()
-        assert sorted(ids) == list(range(ROWS))
+        loader = data.DataLoader(dataset, batch_size=100, shuffle=True, num_workers=workers)
+        assert sorted(ids_of(loader)) == list(range(ROWS))
+    batch = dataset[[5, 3, 5]]
+    assert batch["id"].tolist() == [5, 3, 5]
+    assert batch["name"] == ["a"] * 3
+    batches = data.BatchSampler(data.RandomSampler(dataset), 300, drop_last=False)
+    whole = list(data.DataLoader(dataset, batch_size=None, sampler=batches, num_workers=2))
+    assert [len(batch["id"]) for batch in whole] == [300, 300, 300, 100]
+    assert sorted(ids_of(whole)) == list(range(ROWS))
+    fifth, _ = data.random_split(dataset, [0.2, 0.8])
+    assert len(ids_of(data.DataLoader(fifth, batch_size=64))) == ROWS // 5
+    assert list(data.DataLoader(KeyDataset(full, pa.array([], pa.int64())))) == []
+
+
+def torch_data() -> Any:  # noqa: ANN401 - a module that may be missing
+    """Return torch's loaders."""
+    reason = "torch is not among the tools of the tests"
+    return pytest.importorskip("torch.utils.data", reason=reason)

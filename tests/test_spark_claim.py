@@ -115,6 +115,114 @@ def test_writes_of_many_threads_never_take_a_shard_from_each_other(
     assert found(table) == dict.fromkeys(range(60), "9")
 
 
+def write_here(table: lancemem.Table, change: pa.Table, number: int, *, by: str = "a") -> bool:
+    """Write as a small DataFrame is. Return whether a shard had the write already."""
+    plan = writer.WritePlan(("id", "name", "value"), ("id",))
+    done = writer.write_here(table, plan, change, None, (f"writer {by}", number), None)
+    return any(report["already_written"] for report in done)
+
+
+def test_small_upserts_and_deletes_in_a_row_claim_once(table: lancemem.Table) -> None:
+    for number in range(4):
+        assert not write_here(table, rows(range(number, number + 2), f"{number}"), number)
+    assert write_here(table, rows(range(9), "again"), 3)
+    keys = pa.table({"id": [0, 7]})
+    plan = writer.WritePlan(("id",), ("id",), deletes=True)
+    [done] = writer.write_here(table, plan, keys, None, ("deletes", 1), None)
+    assert (done["rows"], done["deletes"], done["wal_entries"]) == (2, 2, 1)
+    assert found(table) == {1: "1", 2: "2", 3: "3", 4: "3"}
+    assert epochs(table) == [1]
+    with pytest.raises(lancemem.StaleTxnError, match="too late"):
+        write_here(table, rows(range(1), "late"), 2)
+    # An ordered write has a job of its own, and finds every row of the calls before it.
+    plan = writer.WritePlan(("id", "name", "value"), ("id",), newer_by="value")
+    older = rows(range(6), "older").set_column(2, "value", pa.array([0.1] * 6))
+    [done] = writer.write_here(table, plan, older, "value", ("ordered", 1), None)
+    assert (done["rows"], done["late"]) == (2, 4)
+    assert epochs(table) == [2]
+    assert not write_here(table, rows(range(1), "last"), 4)
+    assert found(table) == {0: "last", 1: "1", 2: "2", 3: "3", 4: "3", 5: "older"}
+
+
+def test_a_small_upsert_takes_the_shard_from_another_process_as_a_task_does(
+    table: lancemem.Table,
+) -> None:
+    write_here(table, rows(range(2), "here"), 0)
+    killed = run_python(
+        """
+        import os, sys
+        import lancemem, pyarrow as pa
+
+        job = lancemem.open_table(sys.argv[1]).start_job(shard=0)
+        job.put(pa.table({"id": [1, 2], "name": ["there"] * 2, "value": [0.5] * 2}), durable=True)
+        os._exit(0)
+        """,
+        table.uri,
+    )
+    assert (killed.returncode, killed.stderr) == (0, "")
+    with pytest.raises(lancemem.ShardHeldError):
+        table.upsert(rows(range(3, 4), "refused"))
+    assert not write_here(table, rows(range(2, 4), "again"), 1)
+    assert write_here(table, rows(range(2, 4), "again"), 1)
+    assert found(table) == {0: "here", 1: "there", 2: "again", 3: "again"}
+
+
+def test_a_small_upsert_waits_for_the_write_that_has_the_shard(table: lancemem.Table) -> None:
+    """An ordered write compares with stored rows, and no row may come between that and its put."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def ordered() -> None:
+        with claim.claimed(table, 0) as job:
+            began.set()
+            assert go_on.wait(PATIENCE)
+            job.put(rows(range(3), "ordered"), durable=True)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(ordered)
+        assert began.wait(PATIENCE)
+        second = threads.submit(write_here, table, rows(range(2, 5), "call"), 0)
+        end = time.monotonic() + PATIENCE
+        while claim._CLAIMS.claims[table.uri, 0].wanted < 2:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert found(table) == {}
+        go_on.set()
+        first.result(PATIENCE)
+        assert not second.result(PATIENCE)
+    assert found(table) == {0: "ordered", 1: "ordered", 2: "call", 3: "call", 4: "call"}
+    assert epochs(table) == [1], "the call went through the job of the write before it"
+    assert claim._CLAIMS.claims == {}
+
+
+def test_a_fork_takes_no_job_of_the_small_upserts_of_its_parent(table: lancemem.Table) -> None:
+    ended = run_python(
+        """
+        import lancemem, pyarrow as pa
+        from lancemem.spark import writer
+
+        def write(number):
+            plan = writer.WritePlan(("id", "name", "value"), ("id",))
+            change = pa.table({"id": [number], "name": ["a"], "value": [1.0]})
+            table = lancemem.open_table(sys.argv[1])
+            writer.write_here(table, plan, change, None, ("writer", number), None)
+
+        def child(answers):
+            write(2)
+            write(3)
+            answers.send(lancemem.open_table(sys.argv[1]).scan().count_rows())
+
+        write(1)
+        print(in_a_fork(child))
+        write(4)
+        """,
+        table.uri,
+        before=IN_A_FORK,
+    )
+    assert ended.stdout.splitlines() == ["3", "0"], ended.stderr
+    assert (ended.returncode, sorted(found(table))) == (0, [1, 2, 3, 4]), ended.stderr
+    assert epochs(table) == [3]
+
+
 def test_a_fork_has_claims_of_its_own(table: lancemem.Table) -> None:
     ended = run_python(
         """

@@ -480,6 +480,8 @@ def test_an_error_in_a_query_names_what_went_wrong(
 # --- PyTorch ---
 
 
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning")
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes:UserWarning")
 def test_torch_reads_tensors_and_divides_the_shards_among_workers(make_table: MakeTable) -> None:
     torch = pytest.importorskip("torch", reason="torch is not among the tools of the tests")
     from lancemem.torch import ScanDataset  # noqa: PLC0415

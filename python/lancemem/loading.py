@@ -8,7 +8,8 @@ divided: `Snapshot.scan(part=)` does that.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import pyarrow as pa
 
@@ -148,7 +149,9 @@ class KeyRows:
     def __init__(
         self, pinned: PinnedSnapshot, keys: object = None, columns: Sequence[str] | None = None
     ) -> None:
-        """Take the keys: all of the snapshot, or an Arrow table or array, or a list for one column.
+        """Take the keys: an Arrow table or array, or a list for one column.
+
+        Without `keys` these are all of the snapshot, in ascending order.
 
         Raises:
             InvalidInputError: The table has no primary key, or the keys lack a column of it.
@@ -159,12 +162,16 @@ class KeyRows:
             raise InvalidInputError("rows are read by key, and the table has no primary key")
         self._pinned = pinned
         self._columns = None if columns is None else list(columns)
-        self._keys = snapshot.scan(names).to_table() if keys is None else _keys(keys, names)
+        if keys is None:
+            # In order: every process numbers the keys of a snapshot alike.
+            self._keys = snapshot.scan(names, order_by=names).to_table()
+        else:
+            self._keys = _keys(keys, names)
 
     def __len__(self) -> int:
         return int(self._keys.num_rows)
 
-    def read(self, indices: Sequence[int]) -> tuple[pa.RecordBatch, list[int]]:
+    def read(self, indices: Sequence[SupportsIndex]) -> tuple[pa.RecordBatch, list[int]]:
         """Return the rows at `indices`, each once, and the row of each index.
 
         Raises:
@@ -172,15 +179,17 @@ class KeyRows:
             InvalidInputError: A key has no row in the snapshot.
         """
         count = len(self)
-        wanted = [index + count if index < 0 else index for index in indices]
-        if any(not 0 <= index < count for index in wanted):
+        # Scalars of NumPy and PyTorch are indices too.
+        numbers = map(index, indices)
+        wanted = [number + count if number < 0 else number for number in numbers]
+        if any(not 0 <= number < count for number in wanted):
             raise IndexError(f"there are {count} keys, asked for {list(indices)[:5]}")
-        distinct = {index: row for row, index in enumerate(dict.fromkeys(wanted))}
+        distinct = {number: row for row, number in enumerate(dict.fromkeys(wanted))}
         keys = self._keys.take(pa.array(list(distinct), pa.int64()))
         found = self._pinned.open().get(keys, self._columns, missing="raise")
         whole = found.combine_chunks()
         [rows] = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
-        return rows, [distinct[index] for index in wanted]
+        return rows, [distinct[number] for number in wanted]
 
 
 def _keys(keys: Any, names: list[str]) -> pa.Table:  # noqa: ANN401 - Arrow data or a list

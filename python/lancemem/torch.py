@@ -6,6 +6,7 @@ the read, or which parts a reader reads (`loading`). The only module that import
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lancemem._lancemem import InvalidInputError
 from lancemem.loading import KeyRows, PinnedSnapshot, Reader, of_size, shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow.dataset as pds
 
@@ -81,7 +82,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
     def __init__(  # noqa: PLR0913 - the arguments of a scan and those of a loader
         self,
         table: Table | str,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: str | pds.Expression | None = None,  # noqa: A002
         *,
         consistency: str = "durable",
@@ -104,7 +105,9 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
             consistency: As in `Table.scan`. A "live" read with rows of jobs takes no workers.
             batch_size: Rows of an item. The last item of each reader may have fewer.
             shuffle: Read parts in a random order, and order each `shuffle_rows` rows at random.
-            seed: The seed of the order. One seed and epoch give one order.
+            seed: The seed of the order, at least 0. One seed and epoch give one order where all
+                rows are in the base table. Rows in SSTables and logs are read in parallel, so their
+                order differs from read to read; `compact(flush=True)` moves them.
             shuffle_rows: Rows that a reader keeps in memory to shuffle them.
             rank: The rank of this process. Default: of `torch.distributed`, or 0.
             world_size: The number of ranks. Default: of `torch.distributed`, or 1.
@@ -116,12 +119,18 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         for name, value in (("batch_size", batch_size), ("shuffle_rows", shuffle_rows)):
             if value < 1:
                 raise InvalidInputError(f"{name} must be at least 1, got {value}")
+        if seed < 0:
+            raise InvalidInputError(f"seed must be at least 0, got {seed}")
         self._reader = _rank(rank, world_size)
-        self._columns = None if columns is None else list(columns)
+        self._columns = columns
+        if columns is not None and not isinstance(columns, (str, Mapping)):
+            self._columns = list(columns)
         self._filter = filter
         self._batch_size = batch_size
         self._shuffle_rows = shuffle_rows if shuffle else 0
-        self._seed, self._epoch = seed, 0
+        self._seed = seed
+        # In shared memory: a loader with persistent workers pickles its dataset once.
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._transform = transform
         self._rows: int | None = None
         self._pinned = PinnedSnapshot(
@@ -139,14 +148,25 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         self._rows = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration, as `DistributedSampler.set_epoch` does."""
-        self._epoch = epoch
+        """Choose the order of the next iteration, as `DistributedSampler.set_epoch` does.
+
+        Persistent workers of a loader see the epoch too.
+        """
+        if epoch < 0:
+            raise InvalidInputError(f"epoch must be at least 0, got {epoch}")
+        self._epoch[0] = epoch
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Share the epoch of a pickle with the workers of this process."""
+        self.__dict__.update(state)
+        self._epoch.share_memory_()
 
     def __len__(self) -> int:
         """Count the items of this rank.
 
         Exact where one process reads. Several readers divide rows by storage, not by number: then
-        the count is that of equal shares, and each reader may end with an item of fewer rows.
+        the count is that of equal shares, and each reader may end with an item of fewer rows. A
+        loader whose length was asked for warns where more items come.
         """
         if self._rows is None:
             self._rows = self._pinned.open().scan(filter=self._filter).count_rows()
@@ -165,7 +185,7 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
         parts = reader.parts(shuffle=self._shuffle_rows > 0)
         if not self._shuffle_rows:
             return self._read(parts)
-        random = reader.random(self._seed, self._epoch)
+        random = reader.random(self._seed, int(self._epoch))
         order = [parts[number] for number in random.permutation(len(parts))]
         return shuffled(self._read(order), self._shuffle_rows, random)
 
@@ -178,9 +198,11 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
 class KeyDataset(Dataset):  # type: ignore[misc, type-arg, unused-ignore]
     """Rows of a table by the number of their key: a map-style dataset, for samplers of PyTorch.
 
-    An item is a dictionary of the values of one row, which `default_collate` makes a batch of. A
-    `DataLoader` asks for the rows of a batch in one call. All workers read the snapshot that is
-    pinned when the dataset is made.
+    An item is a dictionary of the values of one row, which `default_collate` makes a batch of. It
+    takes no null and no time: leave such columns out, or pass `collate_fn`. A `DataLoader` asks for
+    the rows of a batch in one call. All workers read the snapshot that is pinned when the dataset
+    is made. Datasets of one snapshot number its keys alike, so ranks divide them by
+    `DistributedSampler`.
 
     Example:
         dataset = KeyDataset(table, columns=["features", "label"])
@@ -200,8 +222,8 @@ class KeyDataset(Dataset):  # type: ignore[misc, type-arg, unused-ignore]
 
         Args:
             table: The table, or its URI.
-            keys: The keys in their order, as in `Table.get`. Default: all keys of the snapshot,
-                which are kept in memory.
+            keys: The keys in their order, as in `Table.get`. Default: all keys of the snapshot in
+                ascending order. Keys are kept in memory.
             columns: The columns of a row. Default: all.
             snapshot: The token of the snapshot to read. Default: the newest.
             storage_options: As in `open_table`.
@@ -213,15 +235,26 @@ class KeyDataset(Dataset):  # type: ignore[misc, type-arg, unused-ignore]
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int | Sequence[int]) -> dict[str, Any]:
+        """Read one row, or a batch of rows that a `BatchSampler` names."""
+        if isinstance(index, Sequence):
+            columns, rows = self._read(index)
+            return {name: _at(values, rows) for name, values in columns.items()}
         [item] = self.__getitems__([index])
         return item
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Read the rows of a batch in one call."""
-        batch, rows = self._rows.read(indices)
-        columns = to_tensors(batch)
+        columns, rows = self._read(indices)
         return [{name: values[row] for name, values in columns.items()} for row in rows]
+
+    def _read(self, indices: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+        batch, rows = self._rows.read(indices)
+        return to_tensors(batch), rows
+
+
+def _at(values: Any, rows: list[int]) -> Any:  # noqa: ANN401 - a tensor or a list
+    return [values[row] for row in rows] if isinstance(values, list) else values[rows]
 
 
 def _rank(rank: int | None, world_size: int | None) -> Reader:

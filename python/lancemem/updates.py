@@ -73,11 +73,13 @@ class TableUpdates(_lancemem.Table):
         assert keys is not None  # noqa: S101 - for the type checker
         return super().delete(keys, txn=txn, take_over=take_over)
 
-    def update(
+    def update(  # noqa: PLR0913 - the arguments of two spellings and of a write
         self,
-        set: Mapping[str, str],  # noqa: A002
+        set: Mapping[str, str] | None = None,  # noqa: A002
         where: _Filter | None = None,
         *,
+        values: Mapping[str, object] | None = None,
+        values_sql: Mapping[str, str] | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
         take_over: bool = False,
@@ -92,6 +94,8 @@ class TableUpdates(_lancemem.Table):
             set: The SQL expression of each column that changes, over the columns of the row before
                 the update (docs/reading.md). Text is quoted in SQL: `"'new'"`.
             where: As the `filter` of `scan`. Default: every row.
+            values: The value of each column that changes, as it is: text needs no quotes.
+            values_sql: As `set`, which LanceDB calls so.
             txn: As in `upsert`. An update that computes with stored values must not be written
                 twice.
             round_floats: As in `upsert`.
@@ -101,22 +105,29 @@ class TableUpdates(_lancemem.Table):
             The number of rows, shards and WAL entries written.
 
         Raises:
-            InvalidInputError: `set` is empty, names a column of the primary key or no column of the
-                table, an expression is not valid, or the column cannot hold its value.
+            InvalidInputError: No column is to change, a column is named twice, is of the primary
+                key or not in the table, an expression is not valid, or a column cannot hold its
+                value.
             LancememError: As in `upsert`.
 
         Example:
             table.update({"price": "price * 1.1"}, where="category = 'book'")
+            table.update(values={"category": "book"}, where="id = 7")
         """
         key = _key(self, "an update")
-        if not set:
-            raise _lancemem.InvalidInputError("an update needs at least one column to set")
-        refuse_key_columns(set, key)
+        expressions, literals = _assignments(set, values, values_sql)
+        for changes in (expressions, literals):
+            refuse_key_columns(changes, key)
         self.refresh()
         names = self.schema.names
-        refuse_unknown_columns(set, names, self.uri)
-        columns = {name: set.get(name, quoted(name)) for name in names}
+        for changes in (expressions, literals):
+            refuse_unknown_columns(changes, names, self.uri)
+        columns = {
+            name: expressions.get(name, quoted(name)) for name in names if name not in literals
+        }
         rows = self.scan(columns, where).to_table()
+        for name, value in literals.items():
+            rows = rows.append_column(name, _repeated(name, value, rows.num_rows))
         return self.upsert(rows, txn=txn, round_floats=round_floats, take_over=take_over)
 
     def apply_changes(
@@ -212,6 +223,39 @@ def quoted(name: str) -> str:
     """Return a name of a column as SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
+
+
+def _assignments(
+    expressions: Mapping[str, str] | None,
+    values: Mapping[str, object] | None,
+    values_sql: Mapping[str, str] | None,
+) -> tuple[dict[str, str], dict[str, object]]:
+    """Return the expression of each column that changes, and the value of each other one."""
+    given = (expressions, values_sql, values)
+    if any(isinstance(part, str) for part in given):
+        raise _lancemem.InvalidInputError(
+            "an update takes columns first: update({column: expression}, where=condition), or "
+            "update(values={column: value}, where=condition)"
+        )
+    names = [name for part in given for name in part or ()]
+    if not names:
+        raise _lancemem.InvalidInputError("an update needs at least one column to set")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise _lancemem.InvalidInputError(f"an update sets column '{twice[0]}' more than once")
+    return {**(expressions or {}), **(values_sql or {})}, dict(values or {})
+
+
+def _repeated(name: str, value: object, rows: int) -> pa.Array:
+    """Return a value `rows` times, in a type of its own: the write casts it as it casts any row."""
+    import pyarrow as pa  # noqa: PLC0415 - loaded where it is needed
+
+    try:
+        return pa.repeat(pa.scalar(value), rows)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _lancemem.InvalidInputError(
+            f"the value {value!r} of column '{name}' could not be read as Arrow: {error}"
+        ) from error
 
 
 def _key(table: _lancemem.Table, what: str) -> list[str]:

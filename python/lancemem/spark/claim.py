@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import lancemem
@@ -62,22 +62,35 @@ os.register_at_fork(after_in_child=_CLAIMS.begin_anew)
 
 
 @contextmanager
-def claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
-    """Give the shard's job to one write; it ends when no other write of this process waits.
+def in_turn(table: lancemem.Table, shard: int) -> Iterator[_Claim]:
+    """Give the turn at a shard to one write.
 
-    The job does not outlive an error, and a long log does not outlive the job.
+    A job that the write has, or finds there from the write before it, ends when no other write of
+    this process waits. The job does not outlive an error, and a long log does not outlive the job.
     """
     with _CLAIMS.wanted(table.uri, shard) as claim, claim.turn:
-        job, claim.job = claim.job or table.start_job(shard=shard), None
         try:
-            yield job
+            yield claim
         except BaseException:
-            close_quietly(job)
+            job, claim.job = claim.job, None
+            if job is not None:
+                close_quietly(job)
             raise
-        if claim.wanted > 1:
-            claim.job = job
-        else:
+        if claim.wanted > 1 or claim.job is None:
+            return
+        job, claim.job = claim.job, None
+        # A writer that took the shard has read the durable rows of this job.
+        with suppress(lancemem.WriterFencedError):
             job.close(flush=None)
+
+
+@contextmanager
+def claimed(table: lancemem.Table, shard: int) -> Iterator[lancemem.Job]:
+    """Give the shard's job to one write: the job of the write before it, or a new one."""
+    with in_turn(table, shard) as claim:
+        if claim.job is None:
+            claim.job = table.start_job(shard=shard)
+        yield claim.job
 
 
 def close_quietly(job: lancemem.Job) -> None:

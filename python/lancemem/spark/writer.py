@@ -23,7 +23,7 @@ import lancemem
 from lancemem import change_rows
 from lancemem.spark import transactions
 from lancemem.spark.arrow_types import cast_column, table_batch
-from lancemem.spark.claim import claimed
+from lancemem.spark.claim import claimed, in_turn
 from lancemem.spark.reader import key_batch, places_of
 from lancemem.spark.shuffle import SHARD_COLUMN
 from lancemem.spark.tables import open_cached
@@ -147,8 +147,8 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
 ) -> list[dict[str, int]]:
     """Write few rows in this process, all shards in parallel; return reports as the tasks do.
 
-    Rows go through `jobs` if there are any; otherwise each shard is claimed for this write. The
-    rows of all shards are checked before any row is written.
+    Rows go through `jobs` if there are any, otherwise through the jobs of this process's calls,
+    which linger for the next call. The rows of all shards are checked before any row is written.
     """
     if rows.num_rows == 0:
         return []
@@ -171,7 +171,7 @@ def write_here(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             for change, of_change in zip(changes, ordinals, strict=True)
         )
         # Spark repeats a task that fails, but no write on the driver.
-        counts = _write(table, shard, plan, parts, txn, jobs, faults=FAULTS)
+        counts = _write(table, shard, plan, parts, txn, jobs, faults=FAULTS, lingers=True)
         return {"shard": shard} | {n: getattr(counts, n) for n in _REPORT_SCHEMA.names[1:]}
 
     shards = pc.unique(pa.chunked_array(ordinals)).to_pylist()
@@ -226,6 +226,7 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     jobs: ShardJobs | None = None,
     *,
     faults: int = 0,
+    lingers: bool = False,
 ) -> _Counts:
     counts = _Counts()
     waiting: list[_Change] = []
@@ -240,7 +241,9 @@ def _write(  # noqa: PLR0913, PLR0917 - one argument a part of the write
     whole = _joined(waiting)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, [whole])
-    try_again(lambda: _put(table, shard, plan, whole, txn, counts, jobs), faults)
+    # Rows of one verb need no job of their own. A task does not know where the next task runs.
+    put = _put_by_call if lingers and not (plan.newer_by or plan.op_column) else _put
+    try_again(lambda: put(table, shard, plan, whole, txn, counts, jobs), faults)
     return counts
 
 
@@ -308,6 +311,31 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
         )
         counts.already_written = done.already_written
         counts.wal_entries = job.stats().num_wal_entries - entries
+
+
+def _put_by_call(  # noqa: PLR0913, PLR0917 - as `_put`
+    table: lancemem.Table,
+    shard: int,
+    plan: WritePlan,
+    change: _Change,
+    txn: transactions.Txn,
+    counts: _Counts,
+    jobs: ShardJobs | None,
+) -> None:
+    """Write the rows of a shard by a call of the table, whose job lingers for the next call."""
+    if jobs is not None and not jobs.closed:
+        _put(table, shard, plan, change, txn, counts, jobs)
+        return
+    # As a task does, a write on the driver takes the shard from a job of another process.
+    with in_turn(table, shard):
+        if plan.deletes:
+            done = table.delete(change.rows, txn=txn, take_over=True)
+        else:
+            done = table.upsert(
+                change.rows, txn=txn, round_floats=plan.round_floats, take_over=True
+            )
+    counts.already_written = done.num_shards_already_written > 0
+    counts.wal_entries = done.num_wal_entries
 
 
 def _is_written(table: lancemem.Table, shard: int, txn: transactions.Txn) -> bool:
