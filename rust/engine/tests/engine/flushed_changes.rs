@@ -104,7 +104,7 @@ fn change(kind: &str, id: i64, value: i64, generation: u64) -> Change {
 fn folders(fixture: &Fixture) -> Vec<PathBuf> {
     let above = Path::new(fixture.table.uri()).join("_lancemem").join("changelog");
     let Ok(entries) = std::fs::read_dir(above) else { return Vec::new() };
-    entries.map(|entry| entry.unwrap().path()).collect()
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
 }
 
 /// The names in them: of files that publish generations, and of folders of rows.

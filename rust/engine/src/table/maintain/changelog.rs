@@ -160,14 +160,14 @@ impl Table {
         dry_run: bool,
     ) -> Result<Vec<Garbage>> {
         let store = &self.catalog.store;
-        let mut listed = store.list_tree(paths::CHANGELOG).await?;
-        if listed.is_empty() {
+        let (mut published, mut folders) = sorted(store.list_tree(paths::CHANGELOG).await?);
+        // A table that stores the changes of its flushes alone publishes no version.
+        if published.is_empty() && folders.is_empty() {
             return Ok(Vec::new());
         }
         if !dry_run && self.publish_changes().await? > 0 {
-            listed = store.list_tree(paths::CHANGELOG).await?;
+            (published, folders) = sorted(store.list_tree(paths::CHANGELOG).await?);
         }
-        let (published, folders) = sorted(listed);
         let positions = self.consumers().await?.into_iter().map(|consumer| consumer.position);
         let facts = ChangelogFacts {
             published: self.named_folders(published).await?,

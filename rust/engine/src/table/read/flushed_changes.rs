@@ -175,8 +175,11 @@ impl Reader {
             },
         };
         let start = since.map(|since| {
-            let first = || self.catalog.first_generation(&shard.manifest);
-            since.of_shard(shard_id).unwrap_or_else(first)
+            since.of_shard(shard_id).unwrap_or_else(|| {
+                // The shard is newer than the position.
+                let first = self.catalog.first_generation(&shard.manifest);
+                shard.published.first().map_or(first, |oldest| first.min(*oldest))
+            })
         });
         for (name, wanted) in [("since", start), ("until", end)] {
             if let Some(wanted) = wanted.filter(|wanted| *wanted > current) {
