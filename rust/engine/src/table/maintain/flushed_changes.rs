@@ -236,6 +236,9 @@ fn sorted(shard_id: ShardId, listed: Vec<Listed>) -> (Vec<PublishedFlushFile>, V
 }
 
 #[cfg(test)]
+mod held;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
