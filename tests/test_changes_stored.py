@@ -98,7 +98,7 @@ def test_the_setting_is_made_at_create_or_later(make_table: MakeTable, table_uri
 
 
 def test_what_the_setting_cannot_be_is_refused(table_uri: str) -> None:
-    wrong: Any = "flushed"
+    wrong: Any = "input"
     with pytest.raises(lancemem.InvalidInputError, match='"stored"'):
         lancemem.create_table(table_uri, SCHEMA, changelog=wrong)
     reserved = pa.schema([("id", pa.int64()), ("_change_type", pa.string())])
