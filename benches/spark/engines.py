@@ -291,8 +291,47 @@ class Paimon(Engine):
         _drain(self.spark.table("paimon.bench.t"))
 
 
+class LancememFeed(Lancemem):
+    """Ours with stored changes. A commit is an upsert and a compaction."""
+
+    def lay(self, rows: DataFrame) -> None:
+        """Lay the table; the changes of later versions are stored."""
+        import lancemem  # noqa: PLC0415 - as above
+
+        super().lay(rows)
+        table = lancemem.open_table(self.place)
+        table.alter(changelog="stored")
+        self._since = table.changes().until
+
+    def upsert(self, rows: DataFrame) -> None:
+        """Upsert, and move the rows into the base table."""
+        super().upsert(rows)
+        self._table().compact(flush=True)
+
+    def read(self) -> None:
+        """Read the changes of all commits."""
+        reader = self.spark.read.format("lancemem").option("readChangeFeed", "true")
+        _drain_changes(reader.option("startingVersion", self._since + 1).load(self.place))
+
+
+class DeltaFeed(Delta):
+    """Delta's MERGE with its change data feed."""
+
+    def settings(self) -> dict[str, str]:
+        """Turn the feed on for new tables."""
+        feed = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
+        return {**super().settings(), feed: "true"}
+
+    def read(self) -> None:
+        """Read the changes of all commits."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        _drain_changes(reader.option("startingVersion", 1).load(self.place))
+
+
 ENGINES: dict[str, type[Engine]] = {
     "lancemem": Lancemem,
+    "lancemem-feed": LancememFeed,
+    "delta-feed": DeltaFeed,
     "lancemem-jobs": RunningJobs,
     "collect": Collect,
     "pylance": Pylance,
@@ -305,6 +344,11 @@ ENGINES: dict[str, type[Engine]] = {
 def _drain(rows: DataFrame) -> None:
     # Delta's deletion vectors cannot be read into the format "noop".
     rows.selectExpr("bit_xor(xxhash64(id, name, v, k))").collect()
+
+
+def _drain_changes(rows: DataFrame) -> None:
+    hashed = "bit_xor(xxhash64(id, name, v, k, _change_type, _commit_version))"
+    rows.selectExpr(hashed).collect()
 
 
 def rows_of(spark: SparkSession, number: int, step: int, count: int, parts: int = 4) -> DataFrame:
@@ -364,7 +408,12 @@ def writers(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
     return {"seconds": seconds(all_of_them), "refused": refused}
 
 
-def load(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
+def changes(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
+    """Lay a table, commit a tenth of its rows `batches` times, and read the changes."""
+    return load(engine, rows, batches, step=10)
+
+
+def load(engine: Engine, rows: int, batches: int, step: int = 5) -> dict[str, Any]:
     """Lay a table, upsert a fifth of its rows `batches` times, and read everything."""
     spark = engine.spark
     spark.range(10).count()
@@ -372,12 +421,12 @@ def load(engine: Engine, rows: int, batches: int) -> dict[str, Any]:
 
     def upserts() -> None:
         for number in range(1, 1 + batches):
-            engine.upsert(rows_of(spark, number, 5, rows // 5))
+            engine.upsert(rows_of(spark, number, step, rows // step))
 
     return {"lay": lay, "upserts": seconds(upserts), "read": seconds(engine.read)}
 
 
-CASES = {"micro": micro, "writers": writers, "load": load}
+CASES = {"micro": micro, "writers": writers, "load": load, "changes": changes}
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ from typing import Any
 SPARKS = {
     "lancemem": "4.1.0",
     "lancemem-jobs": "4.1.0",
+    "lancemem-feed": "4.1.0",
+    "delta-feed": "4.1.0",
     "collect": "4.1.0",
     "pylance": "4.1.0",
     "delta": "4.1.0",
@@ -30,6 +32,8 @@ SPARKS = {
 NAMES = {
     "lancemem": "lancemem",
     "lancemem-jobs": "lancemem with running jobs",
+    "lancemem-feed": 'lancemem, `changelog="stored"`',
+    "delta-feed": "Delta 4.4.0 `MERGE` with its change data feed",
     "collect": "Spark alone: the rows are collected and dropped",
     "pylance": "pylance 14.0.2 `merge_insert` in the driver",
     "delta": "Delta 4.4.0 `MERGE`",
@@ -62,6 +66,12 @@ def cases(scale: int) -> dict[str, Case]:
             100 // scale,
         ),
         "load": Case(f"{rows:,} rows, 10 upserts of {rows // 5:,}, a full read", every, rows, 10),
+        "changes": Case(
+            f"{rows // 5:,} rows, 10 commits of {rows // 50:,} updates, their changes read once",
+            ("lancemem-feed", "delta-feed"),
+            rows // 5,
+            10,
+        ),
     }
 
 
@@ -77,17 +87,17 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
             try:
                 found.setdefault(engine, []).append(_run(engine, name, case, minutes))
             except RuntimeError as error:
-                if engine == "lancemem":
+                if engine == case.engines[0]:
                     raise  # without its first engine a case has no comparison
                 failed[engine] = str(error)
-    ours = _cost(name, found["lancemem"])
+    ours = _cost(name, found[case.engines[0]])
     lines = []
     for engine in case.engines:
         if engine in failed:
             lines.append(f"| {case.title} | {NAMES[engine]} | not run: {failed[engine]} | |")
             continue
         runs = found[engine]
-        share = "" if engine == "lancemem" else f"{_cost(name, runs) / ours:.1f} x"
+        share = "" if engine == case.engines[0] else f"{_cost(name, runs) / ours:.1f} x"
         label = f"{NAMES[engine]} (Spark {runs[0]['spark']})"
         lines.append(f"| {case.title} | {label} | {_text(name, runs)} | {share} |")
     return lines
