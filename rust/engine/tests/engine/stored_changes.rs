@@ -134,8 +134,9 @@ async fn a_compaction_stores_changes_where_the_table_asks_for_it() {
         fixture.table.alter_changelog(Some(Changelog::Off), None).await.unwrap();
         fixture.to_base(&[(1, 12)]).await;
         assert_eq!(stored(&fixture).1, folders);
-        let feed = feed_with(&fixture, on, version(&fixture).await, &ChangeOptions::default());
-        let found: Vec<bool> = feed.await.versions().iter().map(|it| it.is_stored).collect();
+        let options = ChangeOptions::default();
+        let feed = feed_with(&fixture, on, version(&fixture).await, &options).await;
+        let found: Vec<bool> = feed.versions().iter().map(|it| it.is_stored).collect();
         assert_eq!(found, [true, false]);
     })
     .await;
