@@ -279,6 +279,72 @@ def test_values_of_each_type_are_stored_as_they_are(name: str, make_table: MakeT
     )
 
 
+def test_changes_follow_the_columns_of_the_table(make_table: MakeTable) -> None:
+    narrow = pa.schema([SCHEMA[0], pa.field("v", pa.int32())])
+    table = make_table(narrow, changelog="flushed")
+    table.upsert(pa.table({"id": [1], "v": [10]}, schema=narrow))
+    table.compact(flush=True)
+    lance.dataset(table.uri).add_columns(pa.schema([("w", pa.int32())]))
+    wide = pa.schema([*narrow, pa.field("w", pa.int32())])
+    table.upsert(pa.table({"id": [1], "v": [11], "w": [5]}, schema=wide))
+    table.compact(flush=True)
+    table.alter_column("v", pa.int64())
+    found = table.changes(level="flushed").to_table()
+    assert found.schema.field("v").type == pa.int64()
+    images = [(row["_change_type"], row["v"], row["w"]) for row in found.to_pylist()]
+    assert images == [
+        ("insert", 10, None),
+        ("update_preimage", 10, None),
+        ("update_postimage", 11, 5),
+    ]
+    lance.dataset(table.uri).drop_columns(["w"])
+    assert "w" not in lancemem.open_table(table.uri).changes(level="flushed").schema.names
+
+
+def test_a_table_that_gets_a_reserved_column_is_not_compacted(board: lancemem.Table) -> None:
+    put(board, {1: 10})
+    board.compact(flush=True)
+    lance.dataset(board.uri).add_columns(pa.schema([("_row", pa.int64())]))
+    board.upsert(pa.table({"id": [2], "v": [20], "_row": [5]}))
+    with pytest.raises(lancemem.InvalidInputError, match="changelog=None"):
+        board.compact(flush=True)
+    assert board.count_rows() == 2
+    board.alter(changelog=None)
+    board.compact(flush=True)
+    assert lance.dataset(board.uri).count_rows() == 2
+
+
+@pytest.mark.parametrize("key", [["k"], ["a", "k"]])
+def test_keys_of_text_and_of_several_columns(make_table: MakeTable, key: list[str]) -> None:
+    fields = [pa.field("a", pa.int32(), nullable=False), pa.field("k", pa.string(), nullable=False)]
+    schema = pa.schema([*fields[-len(key) :], pa.field("v", pa.int64())])
+    table = make_table(schema, key, changelog="flushed", sharding=lancemem.bucket(key[0], 2))
+    rng = random.Random(3)  # noqa: S311 - a test
+    for step in range(25):
+        numbers = {rng.randrange(12) for _ in range(4)}
+        rows = [{"a": it % 3, "k": "x" * (it % 5) * 7 + str(it), "v": step} for it in numbers]
+        batch = pa.Table.from_pylist(rows).select(schema.names).cast(schema)
+        if rng.random() < 0.7:
+            table.upsert(batch)
+        else:
+            table.delete(batch.select(key))
+        if rng.random() < 0.6:
+            table.flush()
+        if rng.random() < 0.2:
+            table.compact(mode=rng.choice(["link", "rewrite"]))
+    table.flush()
+    state: dict[tuple[Any, ...], int] = {}
+    for row in table.changes(level="flushed").to_table().to_pylist():
+        values = tuple(row[name] for name in key)
+        if row["_change_type"] in {"insert", "update_postimage"}:
+            assert values not in state
+            state[values] = row["v"]
+        else:
+            assert state.pop(values) == row["v"]
+    rows = table.scan().to_table().to_pylist()
+    assert state == {tuple(row[name] for name in key): row["v"] for row in rows}
+
+
 # --- publishers ---
 
 
