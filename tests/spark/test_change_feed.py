@@ -191,7 +191,7 @@ def test_a_second_table_takes_the_rows_of_a_feed_as_they_are(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"changelogLevel": "input"}, 'level of a change feed is "committed"'),
+        ({"changelogLevel": "every"}, 'level of a change feed is "committed"'),
         ({"startingVersion": "-1"}, "startingVersion is a whole number of at least 0"),
         ({"startingVersion": "999"}, "no version 998"),
         ({"startingVersion": "4", "endingVersion": "1"}, "after until"),
