@@ -216,7 +216,14 @@ GROUPS = {
 NO_CALLS = {
     "to_lance",
     *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
-    *("deletion_vectors", "base_version", "num_base_fragments", "num_parts", "stored_bytes"),
+    *(
+        "deletion_vectors",
+        "changelog",
+        "base_version",
+        "num_base_fragments",
+        "num_parts",
+        "stored_bytes",
+    ),
 }
 
 
