@@ -270,7 +270,9 @@ mod tests {
 
     fn chosen(ids: &[u32]) -> Selection {
         let mut selection = Selection::default();
-        ids.iter().for_each(|id| selection.set(*id, Picked::Live(1)));
+        for id in ids {
+            selection.set(*id, Picked::Live(1));
+        }
         selection
     }
 

@@ -61,13 +61,11 @@ impl RowsBefore {
     ) -> Result<Self> {
         // A key may have several rows in an SSTable of another writer.
         let known = known.filter(|_| older.iter().all(|older| older.is_trusted()));
-        match known {
-            Some(known) => Self::of(snapshot, known, older).await,
-            None => {
-                let found = look_up(snapshot, index, (sstable, keys), older).await?;
-                Self::of(snapshot, &found, older).await
-            }
+        if let Some(known) = known {
+            return Self::of(snapshot, known, older).await;
         }
+        let found = look_up(snapshot, index, (sstable, keys), older).await?;
+        Self::of(snapshot, &found, older).await
     }
 
     async fn of(
