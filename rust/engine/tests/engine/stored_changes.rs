@@ -39,7 +39,7 @@ fn stored(fixture: &Fixture) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    names.into_iter().partition(|name| name.ends_with(".binpb"))
+    names.into_iter().partition(|name| Path::new(name).extension().is_some_and(|it| it == "binpb"))
 }
 
 /// Everything that a feed has.
@@ -331,7 +331,7 @@ async fn stored_changes_follow_a_renamed_column_and_a_dry_run_stores_none() {
         fixture.to_base(&[(1, 11)]).await;
         let mut table = base(&fixture).await;
         let renamed = lance::dataset::ColumnAlteration::new("v".to_owned()).rename("w".to_owned());
-        table.alter_columns(&[renamed]).await.unwrap();
+        Box::pin(table.alter_columns(&[renamed])).await.unwrap();
         fixture.table.refresh().await.unwrap();
         let until = version(&fixture).await;
         let options = ChangeOptions::default().with_columns(vec!["w".to_owned()]);
