@@ -126,7 +126,7 @@ def peak_memory(runs: Path, mode: str) -> float:
 def put_latency(base: Path, seconds: float, *, compacting: bool) -> float:
     """Put durable batches of 100 rows; return the 99th percentile in ms."""
     path = tables.copy(base)
-    table = lancemem.open_table(str(path))
+    table = lancemem.enable(str(path))
     stop = threading.Event()
 
     def keep_compacting() -> None:
