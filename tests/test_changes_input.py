@@ -247,8 +247,9 @@ def test_what_a_feed_cannot_have_is_refused(board: lancemem.Table, make_table: M
     for arguments, text in refused:
         with pytest.raises(lancemem.InvalidInputError, match=text):
             board.changes(level="input", **arguments)
+    wrong: Any = "input"
     with pytest.raises(lancemem.InvalidInputError, match="level"):
-        board.changes_consumer("mirror", level="input")
+        board.changes_consumer("mirror", level=wrong)
 
 
 def test_a_table_with_a_reserved_column_has_no_events(make_table: MakeTable) -> None:
