@@ -158,12 +158,12 @@ sim: ## lives of a shard from fresh seeds; SEEDS=n, or LANCEMEM_SEED=n for one a
 # have. A machine that compiles Lance first has no time for libFuzzer either. No test is left out: the random
 # ones run fewer rounds than `make soak`, `make kills`, `make chaos`, `make takeovers` and `make spark-kills`.
 CI_SEEDS := $(if $(IS_WARM),4000,1000)
-CI_FUZZ := $(if $(IS_WARM),60)
+CI_FUZZ := $(if $(IS_WARM),20)
 CI_ROUNDS := $(if $(IS_WARM),LANCEMEM_CHAOS_ROUNDS=4 LANCEMEM_KILLS=6 LANCEMEM_POINT_KILLS=8 \
 	LANCEMEM_TAKEOVERS=100 LANCEMEM_SPARK_KILLS=6,LANCEMEM_CHAOS_ROUNDS=2 LANCEMEM_KILLS=4 \
 	LANCEMEM_POINT_KILLS=6 LANCEMEM_TAKEOVERS=60 LANCEMEM_SPARK_KILLS=4)
 SCHEDULES ?= 100000
-CI_SCHEDULES := $(if $(IS_WARM),100000,30000)
+CI_SCHEDULES := 30000
 test-sim: SCHEDULES = $(CI_SCHEDULES)
 
 test-sim: $(TOOLS) ## the core's stories, the model of the protocol, schedules, CI_SEEDS lives, and decoders for CI_FUZZ seconds where Lance is compiled already
