@@ -107,7 +107,9 @@ def test_a_thread_that_python_ends_below_a_call_does_not_abort_the_process(
 GROUPS = {
     "scans": [
         "table.scan().to_table()",
-        "table.scan().to_pandas()",
+        # Without pyarrow's threads: where one of them asks for the GIL at the end, it is gone, and
+        # libarrow's exit handler waits for it for ever. No frame of lancemem is in that.
+        "table.scan().to_pandas(use_threads=False)",
         "table.scan().to_polars()",
         "table.scan().count_rows()",
         "list(table.scan())",

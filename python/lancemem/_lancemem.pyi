@@ -491,7 +491,7 @@ def changes_consumer(table: Table, name: str) -> ConsumerInfo | None:
         name: The name of the consumer.
 
     Returns:
-        The consumer. None where there is none of that name.
+        The consumer, or None if the table has no consumer of that name.
 
     Raises:
         InvalidInputError: No consumer can have that name.
@@ -547,7 +547,7 @@ def flushed_consumer(table: Table, name: str) -> FlushedConsumer | None:
         name: The name of the consumer.
 
     Returns:
-        The consumer. None where there is none of that name.
+        The consumer, or None if the table has no consumer of that name.
 
     Raises:
         CorruptionError: The position is damaged.
@@ -2525,10 +2525,10 @@ class ChangeFeed:
 class FlushedFeed:
     """The changes of flushes between two positions. Made by `Table.changes(level="flushed")`.
 
-    A feed has the net change of each key for each generation: shard by shard, those of a shard in
-    the order of generations, those of a generation the images before, then the images after. Every
-    read of it returns the same rows. It has `__arrow_c_stream__`, so what reads Arrow reads it;
-    iterating over it reads batches.
+    A feed has the net change of each key for each generation, shard by shard, and within a shard
+    in the order of generations. Of a generation it has the images before, then the images
+    after. Every read of it returns the same rows. It has `__arrow_c_stream__`, so what reads Arrow
+    reads it; iterating over it reads batches.
 
     Example:
         feed = table.changes(level="flushed", since=position)
@@ -2580,7 +2580,7 @@ class FlushedFeed:
 class InputFeed:
     """The events between two positions, not yet read. Made by `Table.changes(level="input")`.
 
-    A feed has every upsert and every delete as it came: shard by shard, those of a shard in the
+    A feed has every upsert and every delete as it came, shard by shard, and within a shard in the
     order of arrival. Every read of it returns the same rows. It has `__arrow_c_stream__`, so what
     reads Arrow reads it; iterating over it reads batches.
 

@@ -71,7 +71,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
         changelog: "stored" stores the changes of each compaction, as `Table.alter` does. "flushed"
-            stores those of each flush, and enters deletion-vector mode. Default: changes are
+            stores the changes of each flush, and enters deletion-vector mode. Default: changes are
             derived.
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.

@@ -1,26 +1,25 @@
 """`ChangesConsumer`: a named reader of changes, whose position is stored with the table.
 
-Owns which feed a consumer reads next, and when its position moves. Does not own the position
+Owns which feed a consumer reads next. Does not own the commit (`named_consumer`), the position
 itself, a tag on a version of the base table (the extension), or the feeds (`change_feed`).
 """
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
+from lancemem.named_consumer import NamedConsumer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from lancemem._lancemem import _State
     from lancemem.change_feed import ChangeFeed
 
 __all__ = ["ChangesConsumer"]
 
 
-class ChangesConsumer:
+class ChangesConsumer(NamedConsumer["ChangeFeed", int]):
     """A named reader of a table's changes. Made by `Table.changes_consumer`.
 
     A consumer that ends between `poll` and `commit` reads the same changes again. So each change
@@ -39,13 +38,6 @@ class ChangesConsumer:
                 consumer.commit(feed)
     """
 
-    _table: Any
-    _arguments: dict[str, Any]
-    _polled: ChangeFeed | None
-    _is_closed: bool
-    name: str
-    position: int | None
-
     @classmethod
     def _of(
         cls,
@@ -55,9 +47,7 @@ class ChangesConsumer:
         arguments: dict[str, Any],
     ) -> ChangesConsumer:
         consumer = cls()
-        consumer._table, consumer._arguments = table, arguments
-        consumer._polled, consumer._is_closed = None, False
-        consumer.name = name
+        consumer._begin(table, name, arguments)
         known = _lancemem.changes_consumer(table, name)
         consumer.position = None if known is None else known.position
         # Checks the arguments, also those of a consumer that has a position.
@@ -70,7 +60,7 @@ class ChangesConsumer:
         return consumer
 
     def poll(self, max_versions: int | None = None) -> ChangeFeed | None:
-        """Return the changes behind the position, or None where there are none.
+        """Return the changes behind the position, or None if no row has changed.
 
         Without a `commit` in between, the next call returns the same changes, and those of newer
         versions.
@@ -107,59 +97,9 @@ class ChangesConsumer:
         self._polled = feed
         return feed
 
-    def commit(self, feed: ChangeFeed | None = None) -> None:
-        """Store that the changes of a feed are processed: the consumer goes on behind it.
-
-        Args:
-            feed: A feed of `poll`. Default: the last one.
-
-        Raises:
-            ChangesExpiredError: The version that the feed reaches was cleaned up.
-            InvalidInputError: No feed was polled, the consumer is closed, or another process moved
-                it to a later version.
-            RetryableError: The storage failed. Commit again.
-
-        Example:
-            consumer.commit(feed)
-        """
-        self._refuse_closed()
-        feed = feed if feed is not None else self._polled
-        if feed is None:
-            raise _lancemem.InvalidInputError(
-                f"consumer {self.name!r} has polled no feed to commit; call poll() first"
-            )
-        self._move(feed.until)
-        self._polled = None
-
-    def close(self) -> None:
-        """End the use of the consumer. Its position stays, and keeps its version."""
-        self._is_closed = True
-
     def _feed(self, since: _State | None, until: int | None = None) -> ChangeFeed:
         feed: ChangeFeed = self._table.changes(since, until, **self._arguments)
         return feed
 
-    def _move(self, version: int) -> None:
-        if version != self.position:
-            _lancemem.move_changes_consumer(self._table, self.name, version)
-            self.position = version
-
-    def _refuse_closed(self) -> None:
-        if self._is_closed:
-            raise _lancemem.InvalidInputError(
-                f"consumer {self.name!r} is closed; open it again with changes_consumer"
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f'ChangesConsumer("{self._table.uri}", {self.name!r}, position={self.position})'
+    def _store(self, position: int) -> None:
+        _lancemem.move_changes_consumer(self._table, self.name, position)

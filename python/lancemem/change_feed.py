@@ -148,8 +148,8 @@ class TableChangeFeeds(_lancemem.Table):
         if level != _LEVEL:
             raise _lancemem.InvalidInputError(
                 f'the level of a change feed is "{_LEVEL}", the changes of versions, '
-                f'"{_FLUSHED}", those of flushes, or "{_INPUT}", the upserts and deletes as they '
-                f"came, got {level!r}"
+                f'"{_FLUSHED}", the changes of flushes, or "{_INPUT}", the upserts and '
+                f"deletes as they came, got {level!r}"
             )
         handle = _lancemem.change_feed(self, _state(since), _state(until), **given)
         return ChangeFeed._of(handle, self, given)  # noqa: SLF001 - the same module
@@ -264,7 +264,7 @@ class TableChangeFeeds(_lancemem.Table):
             name: The name of the consumer.
 
         Returns:
-            The consumer with its position. None where there is none.
+            The consumer with its position, or None if the table has no such consumer.
 
         Raises:
             InvalidInputError: No consumer can have that name.

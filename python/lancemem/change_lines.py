@@ -61,7 +61,7 @@ def add_parser(
         "--level",
         choices=["committed", *_POSITIONS],
         default="committed",
-        help="the changes of versions, those of flushes, or the upserts and deletes as they came; "
+        help="the changes of versions or of flushes, or the upserts and deletes as they came; "
         "with the last two the position behind the last one goes to standard error",
     )
     parser.add_argument("--filter", metavar="SQL", help="a condition on the columns of the table")

@@ -1,24 +1,23 @@
 """`FlushedChangesConsumer`: a named reader of the changes of flushes, which keeps what it needs.
 
-Owns which feed a consumer reads next, and when its position moves. Does not own the position
+Owns which feed a consumer reads next. Does not own the commit (`named_consumer`), the position
 itself, a file of the table (the extension), or the feeds (`change_feed`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
+from lancemem.named_consumer import NamedConsumer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from lancemem._lancemem import FlushedFeed
 
 __all__ = ["FlushedChangesConsumer"]
 
 
-class FlushedChangesConsumer:
+class FlushedChangesConsumer(NamedConsumer["FlushedFeed", str]):
     """A named reader of the changes of flushes. Made by `changes_consumer(level="flushed")`.
 
     A consumer that ends between `poll` and `commit` reads the same changes again. So each change
@@ -37,21 +36,12 @@ class FlushedChangesConsumer:
                 consumer.commit(feed)
     """
 
-    _table: Any
-    _arguments: dict[str, Any]
-    _polled: FlushedFeed | None
-    _is_closed: bool
-    name: str
-    position: str | None
-
     @classmethod
     def _of(
         cls, table: _lancemem.Table, name: str, since: str | None, arguments: dict[str, Any]
     ) -> FlushedChangesConsumer:
         consumer = cls()
-        consumer._table, consumer._arguments = table, arguments
-        consumer._polled, consumer._is_closed = None, False
-        consumer.name = name
+        consumer._begin(table, name, arguments)
         known = _lancemem.flushed_consumer(table, name)
         consumer.position = since if known is None else known.position
         # Checks the arguments, also those of a consumer that has a position.
@@ -61,12 +51,12 @@ class FlushedChangesConsumer:
         return consumer
 
     def poll(self) -> FlushedFeed | None:
-        """Return the changes behind the position, or None where there are none.
+        """Return the changes behind the position, or None if no row has changed.
 
         Without a `commit` in between, the next call returns the same changes, and later ones.
 
         Returns:
-            The changes up to the last one that is published. None where there is none.
+            The changes up to the last published one, or None if no row has changed.
 
         Raises:
             ChangesExpiredError: A collection removed changes of a consumer without a position.
@@ -83,57 +73,9 @@ class FlushedChangesConsumer:
         self._polled = feed
         return feed
 
-    def commit(self, feed: FlushedFeed | None = None) -> None:
-        """Store that the changes of a feed are processed: the consumer goes on behind it.
-
-        Args:
-            feed: A feed of `poll`. Default: the last one.
-
-        Raises:
-            InvalidInputError: No feed was polled, the consumer is closed, or another process moved
-                it to a later position.
-            RetryableError: The storage failed. Commit again.
-
-        Example:
-            consumer.commit(feed)
-        """
-        self._refuse_closed()
-        feed = feed if feed is not None else self._polled
-        if feed is None:
-            raise _lancemem.InvalidInputError(
-                f"consumer {self.name!r} has polled no feed to commit; call poll() first"
-            )
-        if feed.until != self.position:
-            _lancemem.move_flushed_consumer(self._table, self.name, feed.until)
-            self.position = feed.until
-        self._polled = None
-
-    def close(self) -> None:
-        """End the use of the consumer. Its position stays, and keeps the changes behind it."""
-        self._is_closed = True
-
     def _feed(self) -> FlushedFeed:
         feed: FlushedFeed = self._table.changes(self.position, level="flushed", **self._arguments)
         return feed
 
-    def _refuse_closed(self) -> None:
-        if self._is_closed:
-            raise _lancemem.InvalidInputError(
-                f"consumer {self.name!r} is closed; open it again with changes_consumer"
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return (
-            f'FlushedChangesConsumer("{self._table.uri}", {self.name!r}, position={self.position})'
-        )
+    def _store(self, position: str) -> None:
+        _lancemem.move_flushed_consumer(self._table, self.name, position)

@@ -11,10 +11,10 @@ _BY_LANCE = "to_lance().{} does that on the base table"
 _OLDER = "snapshot(version=...) reads an older version; history() lists them"
 
 _OF_TABLE = {
-    "add": "upsert(rows) adds rows and replaces those of the same key",
-    "append": "upsert(rows) adds rows and replaces those of the same key",
-    "insert": "upsert(rows) adds rows and replaces those of the same key",
-    "write": "upsert(rows) adds rows and replaces those of the same key",
+    "add": "upsert(rows) adds rows and replaces rows of the same key",
+    "append": "upsert(rows) adds rows and replaces rows of the same key",
+    "insert": "upsert(rows) adds rows and replaces rows of the same key",
+    "write": "upsert(rows) adds rows and replaces rows of the same key",
     "overwrite": 'lancemem.create_table(uri, rows, mode="overwrite") replaces a table',
     "merge_insert": "merge(rows) takes the rows first, then the same clauses and execute()",
     "to_arrow": "to_table() returns a table of pyarrow",

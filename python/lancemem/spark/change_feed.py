@@ -78,9 +78,8 @@ class FeedOptions:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> FeedOptions:
         """Parse the options, of which Spark makes text; raise `InvalidInputError` for a bad one."""
-        columns = given.get("columns")
         return cls(
-            columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+            columns=column_names(given),
             where=given.get("where"),
             level=given.get("changelogLevel", "committed"),
             skip_unchanged=flag(given, "skipUnchanged"),
@@ -175,19 +174,38 @@ def feed_schema(uri: str, options: Mapping[str, str]) -> StructType:
         # A stream that goes on at its checkpoint does not read from its start. A batch raises the
         # error when it makes its reader.
         feed = asked.feed(table, None, asked.until, columns)
-    schema = pa.schema(feed.schema)
-    if asked.columns is not None:
-        # The columns that a feed adds come in the order in which the option names them.
-        added = [name for name in FEED_COLUMNS if name not in asked.columns]
-        schema = pa.schema([schema.field(name) for name in (*asked.columns, *added)])
+    return schema_in_order(pa.schema(feed.schema), asked.columns, FEED_COLUMNS)
+
+
+def column_names(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the names in the option `columns`; None where it is not given."""
+    columns = given.get("columns")
+    return tuple(name.strip() for name in columns.split(",")) if columns else None
+
+
+def schema_in_order(
+    schema: pa.Schema, names: Sequence[str] | None, added: Sequence[str]
+) -> StructType:
+    """Return the columns of a feed in Spark, in the order in which the option names them.
+
+    Of the columns that the feed adds, those that the option leaves out come last.
+    """
+    if names is not None:
+        ordered = [*names, *(name for name in added if name not in names)]
+        schema = pa.schema([schema.field(name) for name in ordered])
     return spark_schema(spark_arrow_schema(schema))
 
 
-def own_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str] | None:
-    """Return those of `names` that are columns of the table, or one column for none."""
+def own_columns(
+    table: lancemem.Table, names: Sequence[str] | None, added: Sequence[str] = FEED_COLUMNS
+) -> list[str] | None:
+    """Return the columns of the table among `names`, or one column if there are none.
+
+    The other names are among `added`, the columns that the feed adds.
+    """
     if names is None:
         return None
-    own = [name for name in names if name not in FEED_COLUMNS]
+    own = [name for name in names if name not in added]
     return own or pa.schema(table.schema).names[:1]
 
 

@@ -18,9 +18,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 import lancemem
 from lancemem.change_rows import INPUT_COLUMNS
 from lancemem.spark import transactions
-from lancemem.spark.arrow_types import arrow_schema, spark_arrow_schema, spark_schema
+from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.broken_pipe import until_closed
-from lancemem.spark.change_feed import flag, in_columns, refuse_other_types
+from lancemem.spark.change_feed import (
+    column_names,
+    flag,
+    in_columns,
+    own_columns,
+    refuse_other_types,
+    schema_in_order,
+)
 from lancemem.spark.tables import open_cached
 
 if TYPE_CHECKING:
@@ -58,25 +65,26 @@ class PositionOptions:
     where: str | None
     since: str | None
     until: str | None
-    images: tuple[tuple[str, Any], ...]
+    skip_unchanged: bool
+    row_kinds: str
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> PositionOptions:
         """Parse the options, of which Spark makes text; raise `InvalidInputError` for a bad one."""
-        columns = given.get("columns")
-        images: dict[str, Any] = {}
-        if "skipUnchanged" in given:
-            images["skip_unchanged"] = flag(given, "skipUnchanged")
-        if "rowKinds" in given:
-            images["row_kinds"] = given["rowKinds"]
         return cls(
             level=given["changelogLevel"],
-            columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+            columns=column_names(given),
             where=given.get("where"),
             since=given.get("startingPosition"),
             until=given.get("endingPosition"),
-            images=tuple(images.items()),
+            skip_unchanged=flag(given, "skipUnchanged"),
+            row_kinds=given.get("rowKinds", "delta"),
         )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that a feed adds."""
+        return INPUT_COLUMNS if self.level == "input" else INPUT_COLUMNS[:-1]
 
     def feed(
         self,
@@ -86,7 +94,11 @@ class PositionOptions:
         columns: Sequence[str] | None,
     ) -> FlushedFeed | InputFeed:
         """Describe changes of a table with these options."""
-        given: dict[str, Any] = {"level": self.level, **dict(self.images)}
+        given: dict[str, Any] = {
+            "level": self.level,
+            "skip_unchanged": self.skip_unchanged,
+            "row_kinds": self.row_kinds,
+        }
         changes = table.changes(since, until, columns, self.where, **given)
         return cast("FlushedFeed | InputFeed", changes)
 
@@ -94,22 +106,9 @@ class PositionOptions:
 def feed_schema(uri: str, options: Mapping[str, str]) -> StructType:
     """Return the columns of a feed in Spark, and check its options."""
     asked, table = PositionOptions.of(options), lancemem.open_table(uri)
-    feed = asked.feed(table, asked.since, asked.until, _own_columns(table, asked.columns))
-    schema = pa.schema(feed.schema)
-    if asked.columns is not None:
-        # The columns that a feed adds come in the order in which the option names them.
-        added = [name for name in schema.names if name in INPUT_COLUMNS]
-        added = [name for name in added if name not in asked.columns]
-        schema = pa.schema([schema.field(name) for name in (*asked.columns, *added)])
-    return spark_schema(spark_arrow_schema(schema))
-
-
-def _own_columns(table: lancemem.Table, names: Sequence[str] | None) -> list[str] | None:
-    """Return those of `names` that are columns of the table, or one column for none."""
-    if names is None:
-        return None
-    own = [name for name in names if name not in INPUT_COLUMNS]
-    return own or pa.schema(table.schema).names[:1]
+    columns = own_columns(table, asked.columns, asked.added)
+    feed = asked.feed(table, asked.since, asked.until, columns)
+    return schema_in_order(pa.schema(feed.schema), asked.columns, asked.added)
 
 
 class ShardPartition(InputPartition):
@@ -128,7 +127,7 @@ class PositionReader(DataSourceReader):
         """Fix the end: every query of the DataFrame reads up to the same position."""
         table, self._options = lancemem.open_table(uri), PositionOptions.of(options)
         self._uri, self._schema = table.uri, arrow_schema(schema)
-        self._columns = _own_columns(table, self._schema.names)
+        self._columns = own_columns(table, self._schema.names, self._options.added)
         feed = self._options.feed(table, self._options.since, self._options.until, self._columns)
         self._until = feed.until
         refuse_other_types(uri, schema, pa.schema(feed.schema))

@@ -1,7 +1,7 @@
 """`LancememTable.changes`: the changes of a table as a DataFrame, and their way into another table.
 
 Owns the call and its arguments, Delta's names among them, and which columns of a DataFrame are
-those of a feed. Does not own the read: see `change_feed`.
+the columns of a feed. Does not own the read: see `change_feed`.
 """
 
 from __future__ import annotations

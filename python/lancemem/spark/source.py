@@ -86,7 +86,7 @@ class LancememDataSource(DataSource):
         return "lancemem"
 
     def schema(self) -> StructType:
-        """Return the columns of the table or of its changes, or those of the option `columns`."""
+        """Return the columns of the table or of its changes, or the ones that `columns` names."""
         if self.options.get("provider"):
             # Only Spark's catalogue sets this option. It asks for the columns before it stores a
             # name.

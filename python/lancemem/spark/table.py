@@ -855,7 +855,7 @@ class LancememTable(DeltaNames, ChangeReads):
 
         Args:
             deletion_vectors: Whether deletion-vector mode is on. Default: as it is.
-            changelog: "stored" stores the changes of each compaction, "flushed" those of each
+            changelog: "stored" stores the changes of each compaction, "flushed" the changes of each
                 flush, None ends that. Default: as it is.
             changelog_retention: How long stored changes are kept. Default: as it is.
 

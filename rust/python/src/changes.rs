@@ -6,8 +6,7 @@
 
 use std::time::SystemTime;
 
-use futures::stream;
-use lancemem::{ChangeOptions, ChangePart, ChangeSlice, Error, Moment, RowKinds};
+use lancemem::{ChangeOptions, ChangePart, ChangeSlice, Moment, RowKinds};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -15,7 +14,7 @@ use crate::arguments::{ColumnNames, Given, wrong};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
-use crate::output::{ArrowStream, pyarrow_schema, pyarrow_table};
+use crate::output::{ArrowStream, collected, exported, polars_frame, pyarrow_schema};
 use crate::runtime::{Here, run_on, runtime};
 use crate::scan::BatchIterator;
 use crate::table::Table;
@@ -70,10 +69,7 @@ impl ChangeFeed {
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // Collected here and not streamed: an error that crosses Arrow's C stream loses its type.
-        let (schema, batches) = run_on(py, &self.uri, self.inner()?.collect())?;
-        let batches = stream::iter(batches.into_iter().map(Ok::<_, Error>));
-        pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
+        collected(py, &self.uri, self.inner()?.collect())
     }
 }
 
@@ -154,8 +150,7 @@ impl ChangeFeed {
 
     #[doc = docstring!("ChangeFeed.to_polars")]
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let polars = py.import("polars")?;
-        polars.call_method1("from_arrow", (self.table(py)?,))
+        polars_frame(py, || self.table(py))
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -163,8 +158,7 @@ impl ChangeFeed {
         slf: &Bound<'py, Self>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let stream = Bound::new(slf.py(), slf.get().stream()?)?;
-        stream.call_method1("__arrow_c_stream__", (requested_schema,))
+        exported(slf.py(), slf.get().stream()?, requested_schema)
     }
 
     #[doc = docstring!("ChangeFeed.slices")]

@@ -4,8 +4,7 @@
 //! Does not own: how events are read, or the arguments that levels of change feeds share, which
 //! `lancemem.change_feed` tells apart.
 
-use futures::stream;
-use lancemem::{Error, InputOptions, InputPosition};
+use lancemem::{InputOptions, InputPosition};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -13,7 +12,7 @@ use crate::arguments::ColumnNames;
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::filter::condition;
-use crate::output::{ArrowStream, pyarrow_schema, pyarrow_table};
+use crate::output::{ArrowStream, collected, exported, polars_frame, pyarrow_schema};
 use crate::runtime::{Here, run_on, runtime};
 use crate::scan::BatchIterator;
 use crate::table::Table;
@@ -37,10 +36,7 @@ impl InputFeed {
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // Collected here and not streamed: an error that crosses Arrow's C stream loses its type.
-        let (schema, batches) = run_on(py, &self.uri, self.inner()?.collect())?;
-        let batches = stream::iter(batches.into_iter().map(Ok::<_, Error>));
-        pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
+        collected(py, &self.uri, self.inner()?.collect())
     }
 }
 
@@ -96,8 +92,7 @@ impl InputFeed {
 
     #[doc = docstring!("InputFeed.to_polars")]
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let polars = py.import("polars")?;
-        polars.call_method1("from_arrow", (self.table(py)?,))
+        polars_frame(py, || self.table(py))
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -105,8 +100,7 @@ impl InputFeed {
         slf: &Bound<'py, Self>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let stream = Bound::new(slf.py(), slf.get().stream()?)?;
-        stream.call_method1("__arrow_c_stream__", (requested_schema,))
+        exported(slf.py(), slf.get().stream()?, requested_schema)
     }
 
     fn __repr__(&self) -> String {

@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 use crate::errors::InvalidInputError;
 use crate::finalization::outlive_interpreter;
-use crate::runtime::Here;
+use crate::runtime::{Here, run_on};
 
 type Batches = BoxStream<'static, Result<ArrayRef, ArrowError>>;
 
@@ -164,4 +164,34 @@ pub fn pyarrow_schema<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Boun
 pub fn pyarrow_table(py: Python<'_>, stream: ArrowStream) -> PyResult<Bound<'_, PyAny>> {
     outlive_interpreter();
     py.import("pyarrow")?.call_method1("table", (Py::new(py, stream)?,))
+}
+
+/// All rows of a read of the table `uri` as a `pyarrow.Table`. They are collected and not streamed:
+/// an error that crosses Arrow's C stream loses its type.
+pub fn collected<'py>(
+    py: Python<'py>,
+    uri: &str,
+    rows: impl Future<Output = lancemem::Result<(SchemaRef, Vec<RecordBatch>)>> + Send,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (schema, batches) = run_on(py, uri, rows)?;
+    let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, Error>));
+    pyarrow_table(py, ArrowStream::new(schema, batches, crate::runtime::runtime()?))
+}
+
+/// A `pyarrow.Table` as a frame of polars. Without polars nothing is read.
+pub fn polars_frame<'py>(
+    py: Python<'py>,
+    table: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let polars = py.import("polars")?;
+    polars.call_method1("from_arrow", (table()?,))
+}
+
+/// The capsule of `stream`, in the schema that a consumer asks for.
+pub fn exported<'py>(
+    py: Python<'py>,
+    stream: ArrowStream,
+    requested_schema: Option<Bound<'py, PyCapsule>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    Bound::new(py, stream)?.call_method1("__arrow_c_stream__", (requested_schema,))
 }

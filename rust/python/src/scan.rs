@@ -14,7 +14,9 @@ use tokio::sync::Mutex;
 use crate::arguments::{Given, ScanColumns, ScanOrder};
 use crate::docs::docstring;
 use crate::filter::condition;
-use crate::output::{ArrowStream, pyarrow_batch, pyarrow_schema, pyarrow_table};
+use crate::output::{
+    ArrowStream, collected, exported, polars_frame, pyarrow_batch, pyarrow_schema,
+};
 use crate::runtime::{Here, run_on, runtime};
 
 /// What a scan of a table and a scan of a writer are asked for.
@@ -74,10 +76,7 @@ impl Scan {
     }
 
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // Collected here and not streamed: an error that crosses Arrow's C stream loses its type.
-        let (schema, batches) = run_on(py, &self.uri, self.inner()?.collect())?;
-        let batches = futures::stream::iter(batches.into_iter().map(Ok::<_, lancemem::Error>));
-        pyarrow_table(py, ArrowStream::new(schema, batches, runtime()?))
+        collected(py, &self.uri, self.inner()?.collect())
     }
 
     fn begin(&self, py: Python<'_>) -> PyResult<BatchIterator> {
@@ -132,8 +131,7 @@ impl Scan {
 
     #[doc = docstring!("Scan.to_polars")]
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let polars = py.import("polars")?;
-        polars.call_method1("from_arrow", (self.table(py)?,))
+        polars_frame(py, || self.table(py))
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -142,8 +140,7 @@ impl Scan {
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let stream = Bound::new(py, slf.get().stream(py)?)?;
-        stream.call_method1("__arrow_c_stream__", (requested_schema,))
+        exported(py, slf.get().stream(py)?, requested_schema)
     }
 
     #[doc = docstring!("Scan.count_rows")]

@@ -9,7 +9,8 @@
 //! SSTable. `input` is a third: the events of SSTables and logs before any compaction moves them.
 //!
 //! Reading order: `types`, `errors`, `selection`, `shape`, `row_hash`, `images`, `derive` (with
-//! `altered`), `pair` (with `held_keys`), `property`, `record`, `stored`, `parts`, `feed`.
+//! `altered`), `pair` (with `held_keys`), `property`, `record`, `stored`, `parts`, `feed`; then
+//! `position`, `flushed`, `input`.
 //!
 //! The changes of version V against the version P before it:
 //!
@@ -33,6 +34,7 @@ mod images;
 mod input;
 mod pair;
 mod parts;
+mod position;
 mod property;
 mod record;
 mod row_hash;

@@ -83,7 +83,7 @@ pub fn publication(
     }))
 }
 
-/// The published changes of a version; `None` where there are none.
+/// The published changes of a version; `None` if the version has no publication.
 ///
 /// # Errors
 /// Damage; a storage error.

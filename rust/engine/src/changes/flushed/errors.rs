@@ -70,13 +70,6 @@ pub fn vectors_in_use(uri: &str) -> Error {
     ))
 }
 
-/// The error of a position with a shard that the table lacks.
-pub fn unknown_shard(uri: &str, shard: ShardId, name: &str) -> Error {
-    Error::input(format!(
-        "table {uri} has no shard {shard}, which {name} names: it is a position of another table"
-    ))
-}
-
 /// The error of a position behind the newest generation of a shard.
 pub fn never_was(
     uri: &str,

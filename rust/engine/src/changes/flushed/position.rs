@@ -1,16 +1,14 @@
-//! Positions in the changes of flushes, and their text.
+//! Positions in the changes of flushes.
 //!
-//! Owns: [`FlushedPosition`] as a value and as the text that a caller stores.
-//! Does not own: whether a table has that position (`table`).
+//! Owns: what a position of one shard counts at this level: generations.
+//! Does not own: the text of positions (`changes::position`), or whether a table has a position
+//! (`table`).
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
-use lancemem_core::types::{Error, Generation, Result, ShardId};
+use lancemem_core::types::Generation;
 
-/// The first part of the text of a position.
-const FORMAT: &str = "flushed1";
+use crate::changes::position::{InShard, Positions};
 
 /// How far the changes of each shard of a table are read: the generation of the next changes. A
 /// caller stores it as text.
@@ -21,74 +19,25 @@ const FORMAT: &str = "flushed1";
 /// assert_eq!(text.parse::<FlushedPosition>()?.to_string(), text);
 /// # Ok::<(), lancemem::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlushedPosition(BTreeMap<ShardId, Generation>);
+pub type FlushedPosition = Positions<Generation>;
 
-impl FlushedPosition {
-    /// The generation of the next changes of a shard; `None` for a shard that did not exist.
-    #[must_use]
-    pub fn of_shard(&self, shard_id: ShardId) -> Option<Generation> {
-        self.0.get(&shard_id).copied()
+impl InShard for Generation {
+    const LEVEL: &str = "flushed";
+    const PARTS: &str = "<generation>";
+
+    fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
     }
 
-    /// The shards, sorted.
-    pub fn shards(&self) -> impl Iterator<Item = ShardId> {
-        self.0.keys().copied()
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self).filter(|generation| *generation > Self(0))
     }
-}
-
-impl FromIterator<(ShardId, Generation)> for FlushedPosition {
-    fn from_iter<I: IntoIterator<Item = (ShardId, Generation)>>(shards: I) -> Self {
-        Self(shards.into_iter().collect())
-    }
-}
-
-impl fmt::Display for FlushedPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FORMAT)?;
-        for (shard_id, generation) in &self.0 {
-            write!(f, ",{shard_id}:{}", generation.get())?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for FlushedPosition {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || {
-            Error::input(format!(
-                "'{}' is no position of level \"flushed\": since and until are the `until` of an \
-                 earlier feed of that level, such as \"{FORMAT},<shard>:<generation>\"",
-                text.escape_default()
-            ))
-        };
-        let mut parts = text.split(',');
-        if parts.next() != Some(FORMAT) {
-            return Err(wrong());
-        }
-        let mut shards = BTreeMap::new();
-        for part in parts {
-            let (shard_id, generation) = shard_of(part).ok_or_else(wrong)?;
-            if shards.insert(shard_id, generation).is_some() {
-                return Err(wrong());
-            }
-        }
-        Ok(Self(shards))
-    }
-}
-
-/// The position of one shard in the text.
-fn shard_of(part: &str) -> Option<(ShardId, Generation)> {
-    let (shard_id, generation) = part.split_once(':')?;
-    let generation = Generation(generation.parse().ok()?);
-    let is_one = generation > Generation(0);
-    Some((shard_id.parse().ok()?, generation)).filter(|_| is_one)
 }
 
 #[cfg(test)]
 mod tests {
+    use lancemem_core::types::ShardId;
+
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use crate::sstable::{SsTableContext, open_change_rows};
 
 const OPENING: &str = "opening the changes of a flush";
 
-/// The published changes of a generation; `None` where there are none.
+/// The published changes of a generation; `None` if the generation has no publication.
 ///
 /// # Errors
 /// Damage; a storage error.

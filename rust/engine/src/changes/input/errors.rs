@@ -26,13 +26,6 @@ pub fn events_expired(
     }
 }
 
-/// The error of a position with a shard that the table lacks.
-pub fn unknown_shard(uri: &str, shard: ShardId, name: &str) -> Error {
-    Error::input(format!(
-        "table {uri} has no shard {shard}, which {name} names: it is a position of another table"
-    ))
-}
-
 /// The error of a position behind the last event, which is at `end`.
 pub fn never_was(
     uri: &str,

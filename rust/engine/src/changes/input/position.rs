@@ -1,16 +1,14 @@
-//! Positions in the events of a table, and their text.
+//! Positions in the events of a table.
 //!
-//! Owns: [`InputPosition`] as a value and as the text that a caller stores.
-//! Does not own: whether a table has that position (`table`).
+//! Owns: what a position of one shard counts at this level: generations, and rows in them.
+//! Does not own: the text of positions (`changes::position`), or whether a table has a position
+//! (`table`).
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
-use lancemem_core::types::{Error, Generation, Result, ShardId};
+use lancemem_core::types::Generation;
 
-/// The first part of the text of a position.
-const FORMAT: &str = "input1";
+use crate::changes::position::{InShard, Positions};
 
 /// How far the events of one shard are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,75 +33,27 @@ impl fmt::Display for ShardPosition {
 /// assert_eq!(text.parse::<InputPosition>()?.to_string(), text);
 /// # Ok::<(), lancemem::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InputPosition(BTreeMap<ShardId, ShardPosition>);
+pub type InputPosition = Positions<ShardPosition>;
 
-impl InputPosition {
-    /// The position in the events of a shard; `None` for a shard that did not exist.
-    #[must_use]
-    pub fn of_shard(&self, shard_id: ShardId) -> Option<ShardPosition> {
-        self.0.get(&shard_id).copied()
+impl InShard for ShardPosition {
+    const LEVEL: &str = "input";
+    const PARTS: &str = "<generation>:<row>";
+
+    fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.generation.get(), self.row)
     }
 
-    /// The shards, sorted.
-    pub fn shards(&self) -> impl Iterator<Item = ShardId> {
-        self.0.keys().copied()
+    fn parse(text: &str) -> Option<Self> {
+        let (generation, row) = text.split_once(':')?;
+        let generation = Generation::parse(generation)?;
+        Some(Self { generation, row: row.parse().ok()? })
     }
-}
-
-impl FromIterator<(ShardId, ShardPosition)> for InputPosition {
-    fn from_iter<I: IntoIterator<Item = (ShardId, ShardPosition)>>(shards: I) -> Self {
-        Self(shards.into_iter().collect())
-    }
-}
-
-impl fmt::Display for InputPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FORMAT)?;
-        for (shard_id, position) in &self.0 {
-            write!(f, ",{shard_id}:{}:{}", position.generation.get(), position.row)?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for InputPosition {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || {
-            Error::input(format!(
-                "'{text}' is no position of level \"input\": since and until are the `until` of \
-                 an earlier feed of that level, such as \"{FORMAT},<shard>:<generation>:<row>\""
-            ))
-        };
-        let mut parts = text.split(',');
-        if parts.next() != Some(FORMAT) {
-            return Err(wrong());
-        }
-        let mut shards = BTreeMap::new();
-        for part in parts {
-            let (shard_id, position) = shard_of(part).ok_or_else(wrong)?;
-            if shards.insert(shard_id, position).is_some() {
-                return Err(wrong());
-            }
-        }
-        Ok(Self(shards))
-    }
-}
-
-/// The position of one shard in the text.
-fn shard_of(part: &str) -> Option<(ShardId, ShardPosition)> {
-    let mut numbers = part.split(':');
-    let shard_id = numbers.next()?.parse().ok()?;
-    let generation = Generation(numbers.next()?.parse().ok()?);
-    let row = numbers.next()?.parse().ok()?;
-    let is_whole = numbers.next().is_none() && generation > Generation(0);
-    is_whole.then_some((shard_id, ShardPosition { generation, row }))
 }
 
 #[cfg(test)]
 mod tests {
+    use lancemem_core::types::ShardId;
+
     use super::*;
 
     #[test]

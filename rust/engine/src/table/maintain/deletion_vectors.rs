@@ -22,7 +22,7 @@ use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 use crate::changes::{Changelog, flushed_errors};
 use crate::deletion_vectors::{MissingVectors, is_on, missing_vectors, switch};
 use crate::record_index::new_name;
-use crate::snapshot::{Consistency, Snapshot};
+use crate::snapshot::{Consistency, Snapshot, SsTableHandle};
 use crate::table::Table;
 use crate::table::read::shards_of;
 
@@ -111,17 +111,24 @@ impl Table {
         &self,
         shard: Option<ShardId>,
     ) -> Result<DeletionVectorResult> {
-        let result = self.compute_missing(shard).await?;
-        self.publish_flushed_changes(shard).boxed().await?;
+        let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
+        let result = self.compute_missing(&snapshot, shard).await?;
+        // A table without that property pays no second snapshot.
+        if Changelog::of(&snapshot.base) == Changelog::Flushed {
+            self.publish_flushed_changes(shard).boxed().await?;
+        }
         Ok(result)
     }
 
-    async fn compute_missing(&self, shard: Option<ShardId>) -> Result<DeletionVectorResult> {
+    async fn compute_missing(
+        &self,
+        snapshot: &Snapshot,
+        shard: Option<ShardId>,
+    ) -> Result<DeletionVectorResult> {
         let started = Instant::now();
         let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
-        let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
-        let files = self.reader.vectors.of_shards(&store, &shards_of(&snapshot)).await?;
-        let mut all_missing = missing_vectors(&snapshot, &files);
+        let files = self.reader.vectors.of_shards(&store, &shards_of(snapshot)).await?;
+        let mut all_missing = missing_vectors(snapshot, &files);
         all_missing
             .retain(|missing| shard.is_none_or(|shard_id| missing.sstable.shard_id == shard_id));
         let mut result = DeletionVectorResult::default();
@@ -130,8 +137,8 @@ impl Table {
         }
         let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
         for mut missing in all_missing {
-            self.compare_sstables_of(&mut missing, &snapshot).await?;
-            let bytes = missing.compute(&snapshot, &index).await?.encode();
+            self.compare_sstables_of(&mut missing, snapshot).await?;
+            let bytes = missing.compute(snapshot, &index).await?.encode();
             result.sstables += 1;
             result.fragments += missing.fragments.len();
             result.bytes += bytes.len() as u64;
@@ -153,14 +160,22 @@ impl Table {
         snapshot: &Snapshot,
     ) -> Result<()> {
         for sstable in std::iter::once(&mut missing.sstable).chain(&mut missing.older) {
-            *sstable = self.reader.sstables.compared(&snapshot.base, sstable).await.inspect_err(
-                |error| {
-                    if error.kind() == ErrorKind::Corruption {
-                        self.reader.merges.forget();
-                    }
-                },
-            )?;
+            *sstable = self.compared_sstable(snapshot, sstable).await?;
         }
         Ok(())
+    }
+
+    /// An SSTable whose checksums are verified. Damage of one forgets what was read of it.
+    pub(super) async fn compared_sstable(
+        &self,
+        snapshot: &Snapshot,
+        sstable: &Arc<SsTableHandle>,
+    ) -> Result<Arc<SsTableHandle>> {
+        let compared = self.reader.sstables.compared(&snapshot.base, sstable).await;
+        compared.inspect_err(|error| {
+            if error.kind() == ErrorKind::Corruption {
+                self.reader.merges.forget();
+            }
+        })
     }
 }

@@ -19,7 +19,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::store::{Created, Listed, Store};
-use lancemem_core::types::{ErrorKind, Generation, MaxBytes, Result, ShardId};
+use lancemem_core::types::{Generation, MaxBytes, Result, ShardId};
 
 use crate::changes::{
     Changelog, FlushedSsTable, RecordedFlush, Superseded, published_flush, published_generations,
@@ -113,20 +113,6 @@ impl Table {
             found.map(|FirstSuperseded { base, sstables }| Superseded { base, sstables });
         let flushed = FlushedSsTable { snapshot, index, sstable, older, superseded };
         flushed.record().boxed().await
-    }
-
-    async fn compared_sstable(
-        &self,
-        snapshot: &Snapshot,
-        sstable: &Arc<SsTableHandle>,
-    ) -> Result<Arc<SsTableHandle>> {
-        let compared = self.reader.sstables.compared(&snapshot.base, sstable).await;
-        if let Err(error) = &compared
-            && error.kind() == ErrorKind::Corruption
-        {
-            self.reader.merges.forget();
-        }
-        compared
     }
 
     /// Publishes changes, unless another process has published the generation. Returns whether

@@ -53,7 +53,7 @@ impl Table {
         Ok(consumers)
     }
 
-    /// The consumer `name`; `None` where there is none.
+    /// The consumer `name`; `None` if the table has no such consumer.
     ///
     /// # Errors
     /// An input error for a name that no consumer can have; a storage error.

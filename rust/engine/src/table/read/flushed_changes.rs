@@ -105,12 +105,10 @@ impl Table {
             return Err(flushed_errors::not_flushed(self.uri()));
         }
         let shape = FlushedShape::new(self.uri(), &base, options).await?;
+        let shards: Vec<ShardId> = manifests.iter().map(|manifest| manifest.shard_id).collect();
         for (position, name) in [(since, "since"), (until, "until")] {
-            let is_there =
-                |shard: &ShardId| manifests.iter().any(|manifest| manifest.shard_id == *shard);
-            let mut shards = position.into_iter().flat_map(FlushedPosition::shards);
-            if let Some(unknown) = shards.find(|shard| !is_there(shard)) {
-                return Err(flushed_errors::unknown_shard(self.uri(), unknown, name));
+            if let Some(position) = position {
+                position.refuse_other_shards(self.uri(), &shards, name)?;
             }
         }
         let from = flushed_from(&base.dataset)?;

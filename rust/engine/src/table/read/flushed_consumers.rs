@@ -13,7 +13,7 @@ use lancemem_core::store::Listed;
 use lancemem_core::types::{Error, MaxBytes, Result, ShardId};
 
 use super::consumers::check_name;
-use crate::changes::{FlushedPosition, flushed_errors};
+use crate::changes::FlushedPosition;
 use crate::table::Table;
 
 /// A consumer of the changes of a table's flushes.
@@ -42,7 +42,7 @@ impl Table {
         Ok(consumers)
     }
 
-    /// The consumer `name`; `None` where there is none.
+    /// The consumer `name`; `None` if the table has no such consumer.
     ///
     /// # Errors
     /// An input error for a name that no consumer can have; damage of a position; a storage error.
@@ -69,9 +69,7 @@ impl Table {
         position: &FlushedPosition,
     ) -> Result<()> {
         let shards: Vec<ShardId> = self.catalog.shard_ids().await?;
-        if let Some(unknown) = position.shards().find(|shard| !shards.contains(shard)) {
-            return Err(flushed_errors::unknown_shard(self.uri(), unknown, "the position"));
-        }
+        position.refuse_other_shards(self.uri(), &shards, "the position")?;
         let known = self.flushed_consumer(name).await?.map(|known| known.position);
         if let Some(known) = known {
             if known == *position {

@@ -75,12 +75,10 @@ impl Table {
     ) -> Result<InputFeed> {
         let (parts, base) = self.reader.stored_parts().await?;
         let shape = InputShape::new(self.uri(), &base, options).await?;
+        let shards: Vec<ShardId> = parts.iter().map(|part| part.manifest.shard_id).collect();
         for (position, name) in [(since, "since"), (until, "until")] {
-            let is_there =
-                |shard: &ShardId| parts.iter().any(|part| part.manifest.shard_id == *shard);
-            let mut shards = position.into_iter().flat_map(InputPosition::shards);
-            if let Some(unknown) = shards.find(|shard| !is_there(shard)) {
-                return Err(input_errors::unknown_shard(self.uri(), unknown, name));
+            if let Some(position) = position {
+                position.refuse_other_shards(self.uri(), &shards, name)?;
             }
         }
         let mut ranges = Vec::with_capacity(parts.len());
