@@ -157,6 +157,9 @@ _Changelog: TypeAlias = Literal["stored", "flushed"]
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
+# Query vectors: lists, arrays of NumPy and Arrow, tensors.
+_Query: TypeAlias = Sequence[Any] | Any
+_Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
 # How `get` treats a key without a row.
 _Missing: TypeAlias = Literal["drop", "null", "raise"]
 
@@ -1168,6 +1171,76 @@ class Table:
             table.sql("SELECT carrier, avg(delay) AS delay FROM t GROUP BY carrier").to_pandas()
         """
 
+    def search(
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job | RemoteJob] | None = None,
+    ) -> Scan:
+        """Prepare a search for the rows nearest to a vector.
+
+        Each read takes a snapshot of its own and sees every row that a scan of it sees, so a row
+        is found as soon as its write is acknowledged. A row that was updated or deleted is not
+        (docs/search.md). Distances are exact, computed from the stored vectors. A row whose vector
+        is null or has a null, or whose distance is no number, is never in the result.
+
+        Args:
+            query: One vector: a list or an array of numbers. A batch of them: a list of vectors, an
+                array of two dimensions, or an Arrow array of lists.
+            column: The column of vectors, a fixed_size_list of float16, float32, float64, int8 or
+                uint8. Default: the only one whose vectors are as wide as the query.
+            k: The largest number of rows, of each query.
+            columns: The columns of the result. Default: all columns.
+            filter: A condition on the newest row of each key, as in `scan`. Default: every row.
+            metric: "l2" (squared), "cosine" (one minus the cosine), "dot" (one minus the product),
+                or "hamming" of uint8. Default: that of the column's index, else "l2".
+            nprobes: How many partitions of an index are searched, no fewer and no more. Default:
+                Lance's choice.
+            minimum_nprobes: The least number of partitions. Default: as `nprobes`.
+            maximum_nprobes: The largest number of partitions. Default: as `nprobes`.
+            ef: The number of candidates in an HNSW graph. Default: Lance's choice.
+            refine_factor: Candidates of an index for each row of the result, whose exact distances
+                decide. Default: 4 for IVF_PQ and IVF_RQ, 2 for IVF_SQ and graphs, else 1.
+            distance_range: The least distance, and the distance that all are below. None for no
+                bound. Default: every distance.
+            prefilter: Whether `filter` chooses the rows that are compared. If not, it chooses among
+                the `k` nearest rows, so that fewer may be left.
+            exact: Whether to use no index: the result is that of comparing every row.
+            fast_search: Whether to search the rows of the base table's index alone, without newer
+                rows.
+            offset: Number of rows, of each query, that are skipped first.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            A read that has not begun, with the forms of a scan. Its columns are `query_index`
+            (int32) for a batch, then `columns`, then `_distance` (float32). Rows are ordered by
+            distance, and by key where distances are equal.
+
+        Raises:
+            InvalidInputError: The query has no form of a vector, or an argument cannot be used.
+                Other faults are raised when the rows are read, such as a vector of another width.
+
+        Example:
+            table.search([0.1, 0.9], k=3, filter="year > 2020").to_pandas()
+        """
+
     def snapshot(
         self,
         *,
@@ -2160,6 +2233,56 @@ class Snapshot:
 
         Example:
             table.snapshot(version=41).sql("SELECT count(*) AS n FROM t").to_pandas()
+        """
+
+    def search(
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+    ) -> Scan:
+        """Prepare a search of the snapshot for the rows nearest to a vector.
+
+        Args:
+            query: As in `Table.search`.
+            column: As in `Table.search`.
+            k: As in `Table.search`.
+            columns: As in `Table.search`.
+            filter: As in `Table.search`.
+            metric: As in `Table.search`.
+            nprobes: As in `Table.search`.
+            minimum_nprobes: As in `Table.search`.
+            maximum_nprobes: As in `Table.search`.
+            ef: As in `Table.search`.
+            refine_factor: As in `Table.search`.
+            distance_range: As in `Table.search`.
+            prefilter: As in `Table.search`.
+            exact: As in `Table.search`.
+            fast_search: As in `Table.search`.
+            offset: As in `Table.search`.
+
+        Returns:
+            A read that has not begun, with the forms of a scan, as of `Table.search`.
+
+        Raises:
+            InvalidInputError: As in `Table.search`.
+
+        Example:
+            table.snapshot(version=41).search([0.1, 0.9], k=3).to_pandas()
         """
 
     def get(

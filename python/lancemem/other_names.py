@@ -23,8 +23,6 @@ _OF_TABLE = {
     "to_batches": "scan().to_batches() reads batches, and so does iterating over the table",
     "scanner": "scan(columns, filter) describes a read",
     "query": "scan(columns, filter) describes a read, sql(query) takes a query",
-    "search": "scan(filter=...) reads by a condition and get(keys) by key; to_lance() has the "
-    "nearest neighbours of the base table",
     "take": "get(keys) reads rows by key; rows have no numbers",
     "sample": "head(n) reads n rows, whichever come first",
     "fragments": _BY_LANCE.format("get_fragments()"),

@@ -10,11 +10,12 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
+from lancemem.query_vectors import of_nearest
 from lancemem.scan import Scan
 from lancemem.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import lance
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
         _Columns,
         _Consistency,
         _Filter,
+        _Metric,
         _OrderBy,
+        _Query,
     )
 
     _Jobs = Sequence[Job | RemoteJob] | None
@@ -43,7 +46,7 @@ class TableReads(_lancemem.Table):
     _storage_options: dict[str, str] | None = None
     _verify_sstables: bool = True
 
-    def scan(  # noqa: D102, PLR0913 - the extension has the docstring
+    def scan(  # noqa: PLR0913 - each is an argument of a read
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
@@ -53,11 +56,57 @@ class TableReads(_lancemem.Table):
         order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = True,
     ) -> Scan:
+        """Prepare a read of the newest row of every key.
+
+        Each read of the scan takes a snapshot of its own. Rows come in no order without `order_by`.
+
+        Args:
+            columns: The columns of the result, or a SQL expression over the columns of the row for
+                each column of the result, by its name (docs/reading.md). Default: all columns.
+            filter: A SQL condition or a pyarrow expression (docs/reading.md). A condition on null
+                is null, as in SQL. Default: every row.
+            limit: The maximum number of rows. Default: no limit.
+            offset: Number of rows that are skipped first. Without `order_by` by a key it cannot
+                page, because rows have no order.
+            order_by: Columns by which the rows are sorted, the first counts most: a name, `"-name"`
+                or `("name", "desc")` for descending, or pylance's `ColumnOrdering`. Columns need
+                not be in the result; a computed column counts before one of the table. Nulls come
+                last in both directions. A sort reads all rows before it returns the first
+                (docs/reading.md). Default: no order.
+            consistency: "flushed" reads the base table and flushed SSTables. "durable" also reads
+                the WAL, so every acknowledged durable write of any process. "live" also reads the
+                MemTables of the jobs and writers of this process, and those of `jobs`.
+            jobs: More running jobs of a "live" read: of other processes, as `connect_job` returns
+                them. The other levels take none. The read raises `JobStoppedError` where a job of
+                `jobs` is closed, and `WriterFencedError` where another job took its shard. A job of
+                this process that is not among `jobs` is left out once it does not run any more.
+            nearest: pylance's description of a search, a dict with `column`, `q` and the other
+                arguments of `search` under their names, and `use_index`. The scan is then that
+                search. Default: none.
+            prefilter: As in `search`; used with `nearest` alone.
+
+        Returns:
+            A read that has not begun.
+
+        Raises:
+            InvalidInputError: The expression cannot be translated, or `jobs` does not go with
+                `consistency`. Other faults of a condition or of an expression are raised when the
+                rows are read.
+
+        Example:
+            table.scan(["id", "delay"], "delay > 15", limit=1_000).to_table()
+            table.scan({"id": "id", "hours": "delay / 60.0"}).to_table()
+            table.scan(order_by=["carrier", "-delay"], limit=10).to_table()
+        """
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
-        handle = super().scan(columns, filter, limit, offset, order_by=order_by, **level)
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
         given["order_by"] = order_by
+        if nearest is not None:
+            return self.search(**of_nearest(nearest, given), prefilter=prefilter, **level)
+        handle = super().scan(columns, filter, limit, offset, order_by=order_by, **level)
         return Scan._of(handle, self._table(), {**given, **level})  # noqa: SLF001
 
     def sql(  # noqa: D102 - the extension has the docstring
@@ -66,6 +115,50 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         handle = super().sql(query, **level)
         return Scan._of(handle, self._table(), {"query": query, **level}, "sql")  # noqa: SLF001
+
+    def search(  # noqa: D102, PLR0913 - the extension has the docstring
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> Scan:
+        given: dict[str, Any] = {
+            "column": column,
+            "k": k,
+            "columns": columns,
+            "filter": filter,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "ef": ef,
+            "refine_factor": refine_factor,
+            "distance_range": distance_range,
+            "prefilter": prefilter,
+            "exact": exact,
+            "fast_search": fast_search,
+            "offset": offset,
+        }
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        handle = super().search(query, **given, **level)
+        asked = {"query": query, **given, **level}
+        return Scan._of(handle, self._table(), asked, "search")  # noqa: SLF001
 
     def snapshot(  # noqa: D102 - the extension has the docstring
         self,

@@ -6,7 +6,7 @@ Does not own the read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lancemem import _lancemem, preview
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lancemem.table import Table
 
 __all__ = ["Scan"]
+
+_Method: TypeAlias = Literal["scan", "sql", "search"]
 
 
 class Scan(_lancemem.Scan):
@@ -36,8 +38,8 @@ class Scan(_lancemem.Scan):
 
     _source: Table | Snapshot
     _arguments: dict[str, Any]
-    # The method of the source that describes the read: "scan" or "sql".
-    _method: Literal["scan", "sql"]
+    # The method of the source that describes the read.
+    _method: _Method
 
     @classmethod
     def _of(
@@ -45,7 +47,7 @@ class Scan(_lancemem.Scan):
         handle: _lancemem.Scan,
         source: Table | Snapshot,
         arguments: dict[str, Any],
-        method: Literal["scan", "sql"] = "scan",
+        method: _Method = "scan",
     ) -> Scan:
         scan = cls(handle)
         scan._source, scan._arguments, scan._method = source, arguments, method
@@ -76,7 +78,7 @@ class Scan(_lancemem.Scan):
         return f"Scan({', '.join([source, *given])})"
 
     def _repr_html_(self) -> str:
-        if self._method == "sql":
+        if self._method != "scan":
             return preview.of_rows(repr(self), self._first(preview.ROWS))
         limit = min(preview.ROWS, self._arguments["limit"] or preview.ROWS)
         first = self._source.scan(**{**self._arguments, "limit": limit}).to_table()
@@ -106,7 +108,14 @@ class Scan(_lancemem.Scan):
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments without those that change nothing."""
-        plain = {"offset": 0, "consistency": "durable"}
+        plain = {
+            "offset": 0,
+            "consistency": "durable",
+            "k": 10,
+            "prefilter": True,
+            "exact": False,
+            "fast_search": False,
+        }
         return {
             name: value
             for name, value in self._arguments.items()
@@ -115,8 +124,6 @@ class Scan(_lancemem.Scan):
         }
 
 
-def _scanned(
-    source: Table | Snapshot, arguments: dict[str, Any], method: Literal["scan", "sql"]
-) -> Scan:
+def _scanned(source: Table | Snapshot, arguments: dict[str, Any], method: _Method) -> Scan:
     scan: Scan = getattr(source, method)(**arguments)
     return scan

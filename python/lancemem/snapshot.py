@@ -12,9 +12,9 @@ from lancemem import _lancemem
 from lancemem.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from lancemem._lancemem import _Columns, _Filter, _OrderBy
+    from lancemem._lancemem import _Columns, _Filter, _Metric, _OrderBy, _Query
     from lancemem.table import Table
 
 __all__ = ["Snapshot"]
@@ -60,6 +60,46 @@ class Snapshot(_lancemem.Snapshot):
 
     def sql(self, query: str) -> Scan:  # noqa: D102 - the extension has the docstring
         return Scan._of(super().sql(query), self, {"query": query}, "sql")  # noqa: SLF001
+
+    def search(  # noqa: D102, PLR0913 - the extension has the docstring
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+    ) -> Scan:
+        given: dict[str, Any] = {
+            "column": column,
+            "k": k,
+            "columns": columns,
+            "filter": filter,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "ef": ef,
+            "refine_factor": refine_factor,
+            "distance_range": distance_range,
+            "prefilter": prefilter,
+            "exact": exact,
+            "fast_search": fast_search,
+            "offset": offset,
+        }
+        handle = super().search(query, **given)
+        return Scan._of(handle, self, {"query": query, **given}, "search")  # noqa: SLF001
 
     def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[Any, ...]]:
         """Pickle the table and the token."""

@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`table`] for the entry points, then `schema`, `sstable`, `record_index`,
 //! `snapshot`, `visibility`, `plan`, `deletion_vectors`, `lookup`, `changes`, `compaction`, `garbage`; `provider`
-//! for SQL over a table. `examples/scan.rs` reads a table.
+//! for SQL over a table, `search` for its nearest rows. `examples/scan.rs` reads a table.
 
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
@@ -27,6 +27,7 @@ pub mod provider;
 pub mod record_index;
 mod row_address;
 pub mod schema;
+pub mod search;
 pub mod snapshot;
 pub mod sstable;
 pub mod table;
@@ -58,6 +59,7 @@ pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
+pub use search::{Metric, QueryVectors, SearchOptions};
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,

@@ -37,6 +37,7 @@ mod provider;
 mod repair;
 mod runtime;
 mod scan;
+mod search;
 mod serve;
 mod snapshot;
 mod table;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lancemem::{ReadPart, ScanOptions, TableSource};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, missing_keys};
 use crate::docs::docstring;
@@ -18,6 +18,7 @@ use crate::output::{pyarrow_schema, pyarrow_table_of};
 use crate::provider;
 use crate::runtime::{Here, run_on};
 use crate::scan::Scan;
+use crate::search::search_of_snapshot;
 use crate::values::{SnapshotMemTable, SnapshotShard};
 
 /// A consistent snapshot of a table.
@@ -132,6 +133,23 @@ impl Snapshot {
         let (table, snapshot) = self.inner()?;
         let scan = table.sql_of_snapshot(query, snapshot.clone());
         Ok(Scan::new(scan.map_err(|error| to_py(&error))?, table.uri()))
+    }
+
+    #[doc = docstring!("Snapshot.search")]
+    #[pyo3(
+        signature = (query, **options),
+        text_signature = "($self, query, *, column=None, k=10, columns=None, filter=None, \
+                          metric=None, nprobes=None, minimum_nprobes=None, maximum_nprobes=None, \
+                          ef=None, refine_factor=None, distance_range=None, prefilter=True, \
+                          exact=False, fast_search=False, offset=0)"
+    )]
+    fn search(
+        &self,
+        query: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Scan> {
+        let (table, snapshot) = self.inner()?;
+        search_of_snapshot(table, snapshot, query, options)
     }
 
     #[doc = docstring!("Snapshot.get")]

@@ -59,7 +59,7 @@ impl Table {
         py: Python<'_>,
         work: impl Future<Output = lancemem::Result<T>> + Send,
     ) -> PyResult<T> {
-        run_on(py, self.inner.peek().uri(), work)
+        run_on(py, self.uri(), work)
     }
 
     fn write(
@@ -168,15 +168,15 @@ impl Table {
     #[pyo3(signature = (app_id, *, shard))]
     fn txn_version(&self, py: Python<'_>, app_id: &str, shard: ShardName) -> PyResult<Option<i64>> {
         let table = self.inner()?;
-        let shard_id = repair::existing_shard(py, &table, shard)?;
-        self.run(py, table.txn_version(shard_id, app_id))
+        let shard = repair::existing_shard(py, &table, shard)?;
+        self.run(py, table.txn_version(shard, app_id))
     }
 
     #[doc = docstring!("Table.bulk_writer")]
     fn bulk_writer(&self, py: Python<'_>) -> PyResult<BulkWriter> {
         let table = self.inner()?;
-        self.run(py, async move { table.bulk_writer().await })
-            .map(|writer| BulkWriter::new(writer, self.inner.peek().uri()))
+        let writer = self.run(py, async move { table.bulk_writer().await })?;
+        Ok(BulkWriter::new(writer, self.uri()))
     }
 
     #[doc = docstring!("Table.commit")]
@@ -248,8 +248,8 @@ impl Table {
             None => self.run(py, table.only_shard())?,
         };
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
-        let job =
-            self.run(py, async move { table.start_job(shard_id, config, maintenance).await })?;
+        let start = async move { table.start_job(shard_id, config, maintenance).await };
+        let job = self.run(py, start)?;
         Ok(Job::new(job, key, uri))
     }
 
@@ -278,16 +278,34 @@ impl Table {
         let (consistency, jobs) = level(consistency, jobs)?;
         let read = ScanArguments { columns, filter, limit, offset, order_by };
         let options = read.options(py, &table)?.with_consistency(consistency);
-        Ok(Scan::new(table.scan(options, jobs), table.uri()))
+        Ok(Scan::new(table.scan(options, jobs), self.uri()))
     }
 
     #[doc = docstring!("Table.sql")]
     #[pyo3(signature = (query, *, consistency="durable", jobs=None))]
     fn sql(&self, query: &str, consistency: &str, jobs: Option<Vec<RunningJob>>) -> PyResult<Scan> {
-        let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
-        let scan = table.sql(query, consistency, jobs).map_err(|error| to_py(&error))?;
-        Ok(Scan::new(scan, table.uri()))
+        let scan = self.inner()?.sql(query, consistency, jobs).map_err(|error| to_py(&error))?;
+        Ok(Scan::new(scan, self.uri()))
+    }
+
+    #[doc = docstring!("Table.search")]
+    #[pyo3(
+        signature = (query, *, consistency="durable", jobs=None, **options),
+        text_signature = "($self, query, *, column=None, k=10, columns=None, filter=None, \
+                          metric=None, nprobes=None, minimum_nprobes=None, maximum_nprobes=None, \
+                          ef=None, refine_factor=None, distance_range=None, prefilter=True, \
+                          exact=False, fast_search=False, offset=0, consistency='durable', \
+                          jobs=None)"
+    )]
+    fn search(
+        &self,
+        query: &Bound<'_, PyAny>,
+        consistency: &str,
+        jobs: Option<Vec<RunningJob>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Scan> {
+        crate::search::search_of_table(&self.inner()?, query, level(consistency, jobs)?, options)
     }
 
     #[doc = docstring!("Table.snapshot")]
@@ -549,7 +567,7 @@ impl Table {
     }
 
     fn __repr__(&self) -> String {
-        format!("Table({:?})", self.inner.peek().uri())
+        format!("Table({:?})", self.uri())
     }
 }
 

@@ -131,6 +131,7 @@ const LAYERS: &[Layer] = &[
     layer(TABLE, "write", &["catalog", "read", "maintain"], &[]),
     layer(TABLE, "maintain", &["catalog", "read", "write"], NO_WRITER),
     layer(ENGINE, "provider", BELOW_TABLE, NO_WRITER),
+    layer(ENGINE, "search", BELOW_TABLE, NO_WRITER),
     layer(FLIGHT, "wire", &[], NO_WRITER),
     layer(FLIGHT, "token", &[], NO_WRITER),
     layer(FLIGHT, "address", &[], NO_WRITER),

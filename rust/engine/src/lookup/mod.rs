@@ -14,6 +14,7 @@
 mod base;
 mod memory;
 mod missing;
+mod newer;
 mod pieces;
 mod sstables;
 mod take;
@@ -26,6 +27,8 @@ use arrow_array::RecordBatch;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
+
+pub use newer::without_newer;
 
 use crate::snapshot::Snapshot;
 use pieces::{Answers, Pieces};

@@ -18,7 +18,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::{Error, Result};
 
-use super::planner::{ScanRequest, no_column, projected};
+use super::planner::{ScanRequest, no_column};
+use super::steps::projected;
 use crate::errors::Context;
 
 const ACTION: &str = "planning the order of a scan";

@@ -24,22 +24,18 @@
 //! Owns: the shape above. With nothing above the base table it is a plain Lance scan.
 //! Does not own: execution.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::prelude::SessionContext;
 use lance::Dataset;
 use lance_core::ROW_ADDR;
-use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
 use lance_table::format::Fragment;
 use lancemem_core::format::TOMBSTONE;
@@ -55,6 +51,7 @@ use super::prune::{Pruned, prune};
 use super::row_width::{batch_rows, width_of_columns};
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
+use super::steps::{columns_of, filtered, projected};
 use super::{Expressions, Filter, ReadPart};
 use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
@@ -83,6 +80,20 @@ pub struct ScanRequest {
     pub order_by: Vec<OrderBy>,
     /// The part of the rows; `None` for all rows. Offset and limit count within the part.
     pub part: Option<ReadPart>,
+    /// The sources whose rows are read.
+    pub sources: ScanSources,
+}
+
+/// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScanSources {
+    /// All.
+    #[default]
+    All,
+    /// The base table alone.
+    Base,
+    /// SSTables and MemTables.
+    AboveBase,
 }
 
 /// The plan of a scan.
@@ -109,9 +120,13 @@ pub async fn plan_scan(
     let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
     let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
-    let mut arms: Vec<_> = planner.base().await?.into_iter().collect();
+    let base =
+        if request.sources == ScanSources::AboveBase { None } else { planner.base().await? };
+    let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
-        if is_left_out(&pruned, planner.part.as_ref(), arm - 1) {
+        if request.sources == ScanSources::Base
+            || is_left_out(&pruned, planner.part.as_ref(), arm - 1)
+        {
             continue;
         }
         match source {
@@ -192,13 +207,16 @@ impl<'a> Planner<'a> {
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
             && request.offset == 0
-            && part.is_none();
+            && part.is_none()
+            && request.sources == ScanSources::All;
         let records = chooses && is_whole && known.is_none();
         let arms = 1 + snapshot.sources().count();
         let (pushed, rest) = request.filter.as_ref().map_or((None, None), Filter::split_fallible);
         let row_bytes = width_of_columns(&snapshot.schema, output);
-        let turns =
-            Turns::of(snapshot, row_bytes, |place| is_left_out(pruned, part.as_ref(), place));
+        let turns = Turns::of(snapshot, row_bytes, |place| {
+            // Without all sources there is no first one to wait for.
+            request.sources != ScanSources::All || is_left_out(pruned, part.as_ref(), place)
+        });
         Self {
             session,
             snapshot,
@@ -491,20 +509,6 @@ fn fragments_to_read(
     (read.len() < all.len()).then_some(read)
 }
 
-/// The columns `names` of a dataset. Lance's own projection by name compares each with all before
-/// it and takes seconds for thousands.
-fn columns_of(dataset: &Dataset, names: &[String]) -> lance_core::Result<LanceSchema> {
-    let schema = dataset.schema();
-    let fields: HashMap<&str, &LanceField> =
-        schema.fields.iter().map(|field| (field.name.as_str(), field)).collect();
-    let field = |name: &String| {
-        let found = fields.get(name.as_str()).copied().cloned();
-        found.ok_or_else(|| lance_core::Error::invalid_input(format!("no column '{name}'")))
-    };
-    let fields = names.iter().map(field).collect::<lance_core::Result<_>>()?;
-    Ok(LanceSchema { fields, metadata: schema.metadata.clone() })
-}
-
 fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
     schema.fields().iter().map(|field| field.name()).filter(|name| wanted(name)).cloned().collect()
 }
@@ -545,34 +549,4 @@ pub(super) fn no_column(column: &str, schema: &Schema) -> Error {
 
 fn in_sstable(sstable: &SsTableHandle, error: Error) -> Error {
     error.input_at(sstable.name())
-}
-
-fn filtered(
-    session: &SessionContext,
-    rows: Arc<dyn ExecutionPlan>,
-    filter: Option<&Filter>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(filter) = filter else { return Ok(rows) };
-    let condition = filter.physical(session, &rows.schema())?;
-    Ok(Arc::new(FilterExec::try_new(condition, rows).context("planning the filter")?))
-}
-
-pub(super) fn projected(
-    rows: Arc<dyn ExecutionPlan>,
-    output: &[String],
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let schema = rows.schema();
-    let names = schema.fields().iter().map(|field| field.name());
-    if names.eq(output.iter()) {
-        return Ok(rows);
-    }
-    let expressions = output
-        .iter()
-        .map(|name| {
-            let column = Column::new_with_schema(name, &schema).context("planning a projection")?;
-            Ok((Arc::new(column) as Arc<dyn PhysicalExpr>, name.clone()))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let projection = ProjectionExec::try_new(expressions, rows).context("planning a projection")?;
-    Ok(Arc::new(projection))
 }

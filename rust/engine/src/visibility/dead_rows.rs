@@ -106,6 +106,11 @@ impl DeadRows {
         self.rows.get(&u32::try_from(fragment).ok()?)
     }
 
+    /// The fragments, with the offsets of their dead rows.
+    pub fn fragments(&self) -> impl Iterator<Item = (u32, &RoaringBitmap)> {
+        self.rows.iter().map(|(fragment, rows)| (*fragment, rows))
+    }
+
     /// The positions of an SSTable's dead rows; `None` as in [`Self::of_fragment`].
     #[must_use]
     pub fn in_sstable(&self) -> Option<&RoaringBitmap> {

@@ -20,6 +20,7 @@ mod model;
 mod parts;
 mod queries;
 mod schema_changes;
+mod searches;
 mod stored_changes;
 mod time_travel;
 mod writers;

@@ -26,6 +26,7 @@ use crate::plan::{
 };
 use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
+use crate::visibility::KnownRows;
 
 /// What to read: by default all rows, with all columns.
 ///
@@ -410,6 +411,13 @@ impl Table {
     ) -> Result<ScanPlan> {
         self.reader.take_dead_rows(snapshot).await;
         plan_scan(session, snapshot, &self.reader.merges, request).await
+    }
+}
+
+impl Table {
+    /// The dead rows of `snapshot`, where a scan or deletion vectors have found them.
+    pub(crate) fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
+        self.reader.merges.mask(snapshot)
     }
 }
 

@@ -1,0 +1,250 @@
+//! The source of a search that asks the index of the base table.
+//!
+//! ```text
+//!   ask Lance for the nearest m rows by the index, and for its unindexed rows by their vectors
+//!     drop the candidates whose keys have newer rows, count what is left
+//!       enough: compute their exact distances
+//!       not enough: ask for eight times as many; after three rounds read the base table instead
+//! ```
+//!
+//! Owns: [`IndexSearch`], and the liveness of candidates before the cut to the nearest ones.
+//! Does not own: the index (`table_index`), or newer rows, which other sources return.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::compute::filter_record_batch;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use datafusion::common::Result as PlanResult;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
+use datafusion::prelude::SessionContext;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use lance::dataset::scanner::Scanner;
+use lance_file::version::ConcreteFileVersion;
+use lance_index::{RowAddrMask, RowAddrTreeMap};
+use lancemem_core::types::Result;
+
+use super::distance::Scorer;
+use super::distance_exec::NearestRows;
+use super::layout::Layout;
+use super::request::SearchRequest;
+use super::table_index::TableIndex;
+use crate::errors::{BaseContext, Context, external, from_base};
+use crate::lookup::without_newer;
+use crate::plan::{Leaf, ScanRequest, ScanSources, columns_of};
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::visibility::{DeadRows, KnownRows};
+
+const ACTION: &str = "searching the base table";
+/// How often the index is asked before all rows are read.
+const ROUNDS: usize = 3;
+/// How many times more candidates each round asks for.
+const GROWTH: usize = 8;
+/// Candidates beside those that are needed, for the few that turn out superseded.
+const SPARE: usize = 8;
+/// Queries of a batch that are searched at a time.
+const QUERIES_AT_ONCE: usize = 4;
+
+/// Searches the base table of a snapshot by its index.
+#[derive(Clone)]
+pub(super) struct IndexSearch {
+    pub table: Arc<Table>,
+    pub snapshot: Arc<Snapshot>,
+    pub session: SessionContext,
+    pub request: Arc<SearchRequest>,
+    pub layout: Arc<Layout>,
+    pub scorer: Arc<Scorer>,
+    pub index: TableIndex,
+    /// The caller's condition on the rows; it cannot fail on a superseded row.
+    pub condition: Option<Expr>,
+    /// The superseded rows, where they are known.
+    pub known: Option<KnownRows>,
+}
+
+/// Candidates of the index.
+struct Candidates {
+    rows: RecordBatch,
+    /// Whether Lance has no more of them.
+    are_all: bool,
+}
+
+impl fmt::Debug for IndexSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IndexSearch({self})")
+    }
+}
+
+impl fmt::Display for IndexSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (version, index) = (self.snapshot.base_version(), &self.index);
+        let (name, metric, asked) = (&index.name, index.metric, self.first_ask());
+        write!(f, "base version={version}, index={name}, metric={metric}, asked={asked}")?;
+        if let Some(dead) = self.dead_rows() {
+            write!(f, ", dead={}", dead.len())?;
+        }
+        if self.request.options.fast_search { write!(f, ", indexed rows alone") } else { Ok(()) }
+    }
+}
+
+impl Leaf for IndexSearch {
+    const NAME: &'static str = "IndexSearchExec";
+
+    fn schema(&self) -> SchemaRef {
+        self.layout.candidates()
+    }
+
+    fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
+        let searches = (0..self.request.queries.vectors.len()).map(|query| {
+            let search = self.clone();
+            async move { search.of_query(query).await }
+        });
+        let found = stream::iter(searches).buffered(QUERIES_AT_ONCE);
+        let batches = found.map_ok(|batches| stream::iter(batches.into_iter().map(Ok)));
+        let batches = batches.map_err(external).try_flatten();
+        batches.map(move |batch| batch.record_output(&metrics)).boxed()
+    }
+}
+
+impl IndexSearch {
+    /// The nearest live rows of the base table for the query at `query`.
+    async fn of_query(&self, query: usize) -> Result<Vec<RecordBatch>> {
+        let mut ask = self.first_ask();
+        for _ in 0..ROUNDS {
+            let Candidates { rows, are_all } = self.candidates(query, ask).await?;
+            let live = self.live(rows).await?;
+            if are_all || live.num_rows() >= self.wanted() {
+                return Ok(vec![self.scored(query, &live)?]);
+            }
+            ask = ask.saturating_mul(GROWTH);
+        }
+        if self.request.options.fast_search {
+            let Candidates { rows, .. } = self.candidates(query, self.base_rows().await?).await?;
+            return Ok(vec![self.scored(query, &self.live(rows).await?)?]);
+        }
+        self.without_index(query).await
+    }
+
+    /// Live candidates that the result needs, so that exact distances decide among enough of them.
+    fn wanted(&self) -> usize {
+        let factor = self.request.options.refine_factor.map(|factor| factor as usize);
+        self.request.keep().saturating_mul(factor.unwrap_or(self.index.refine_factor))
+    }
+
+    fn first_ask(&self) -> usize {
+        let wanted = self.wanted();
+        if self.snapshot.is_base_only() {
+            return wanted;
+        }
+        wanted.saturating_mul(2).saturating_add(SPARE)
+    }
+
+    async fn base_rows(&self) -> Result<usize> {
+        self.snapshot.base.count_rows(None).await.in_base(ACTION)
+    }
+
+    async fn candidates(&self, query: usize, ask: usize) -> Result<Candidates> {
+        let base = &self.snapshot.base;
+        let scanner = self.scanner(&self.request.queries.vectors[query], ask);
+        let rows = scanner.map_err(|error| from_base(ACTION, error))?.try_into_batch().await;
+        let rows = rows.in_base(ACTION)?;
+        let found = rows.num_rows();
+        // Fewer than asked for: the partitions that were probed have no more, or the table has not.
+        let limits_probes = self.request.options.maximum_nprobes.is_some();
+        let are_all = found < ask
+            && (limits_probes
+                || self.request.options.fast_search
+                || (self.condition.is_none()
+                    && found == base.count_rows(None).await.in_base(ACTION)?));
+        Ok(Candidates { rows, are_all })
+    }
+
+    fn scanner(&self, query: &ArrayRef, ask: usize) -> lance_core::Result<Scanner> {
+        let (base, options) = (&self.snapshot.base, &self.request.options);
+        let mut scanner = base.scan();
+        scanner.project_with_schema(&columns_of(base, &self.layout.read())?)?;
+        scanner.disable_scoring_autoprojection();
+        scanner.prefilter(true);
+        scanner.nearest(&self.layout.vector, query.as_ref(), ask)?;
+        scanner.distance_metric(self.index.metric.of_lance());
+        if let Some(least) = options.minimum_nprobes {
+            scanner.minimum_nprobes(least);
+        }
+        if let Some(most) = options.maximum_nprobes {
+            scanner.maximum_nprobes(most);
+        }
+        if let Some(ef) = options.ef {
+            scanner.ef(ef.max(ask));
+        }
+        if options.fast_search {
+            scanner.fast_search();
+        }
+        if let Some(condition) = &self.condition {
+            scanner.filter_expr(condition.clone());
+            // As in a scan: Lance 14.0.2 takes rows of a legacy file by their addresses, and panics.
+            if base.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
+                scanner.use_scalar_index(false);
+            }
+        }
+        if let Some(mask) = self.mask() {
+            scanner.with_row_id_prefilter(mask);
+        }
+        Ok(scanner)
+    }
+
+    fn dead_rows(&self) -> Option<Arc<DeadRows>> {
+        let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = self.known.as_ref()?;
+        Some(mask.arm(0)).filter(|dead| !dead.is_empty())
+    }
+
+    /// The superseded rows, for Lance to leave out. Lance masks row ids, which are addresses only
+    /// in a table without stable row ids.
+    fn mask(&self) -> Option<RowAddrMask> {
+        if self.snapshot.base.manifest().uses_stable_row_ids() {
+            return None;
+        }
+        let mut dead = RowAddrTreeMap::new();
+        for (fragment, rows) in self.dead_rows()?.fragments() {
+            dead.insert_bitmap(fragment, rows.clone());
+        }
+        Some(RowAddrMask::from_block(dead))
+    }
+
+    /// The candidates that no newer row of their key supersedes.
+    async fn live(&self, candidates: RecordBatch) -> Result<RecordBatch> {
+        if self.layout.key.is_empty() || self.snapshot.is_base_only() {
+            return Ok(candidates);
+        }
+        let live = without_newer(&self.snapshot, &candidates).await?;
+        filter_record_batch(&candidates, &live).context(ACTION)
+    }
+
+    fn scored(&self, query: usize, live: &RecordBatch) -> Result<RecordBatch> {
+        self.nearest_rows().of_query(query, live).context(ACTION)
+    }
+
+    fn nearest_rows(&self) -> NearestRows {
+        NearestRows::new(self.scorer.clone(), self.layout.clone(), self.request.keep())
+    }
+
+    /// The same rows by reading all of the base table.
+    async fn without_index(&self, query: usize) -> Result<Vec<RecordBatch>> {
+        let request = ScanRequest {
+            columns: Some(self.layout.read()),
+            filter: self.request.prefilter().cloned(),
+            sources: ScanSources::Base,
+            ..ScanRequest::default()
+        };
+        let scan = self.table.plan(&self.session, &self.snapshot, &request).await?;
+        let mut rows = execute_stream(scan.plan, self.session.task_ctx()).in_base(ACTION)?;
+        let (mut nearest, mut found) = (self.nearest_rows(), Vec::new());
+        while let Some(batch) = rows.try_next().await.in_base(ACTION)? {
+            found.push(nearest.of_query(query, &batch).context(ACTION)?);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,177 @@
+//! The plan of a search.
+//!
+//! Owns: which sources are searched by an index and which are read, and the nodes above them.
+//! Does not own: what the nodes do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::prelude::SessionContext;
+use lancemem_core::types::{Error, Result};
+
+use super::Metric;
+use super::distance::Scorer;
+use super::distance_exec::DistanceStep;
+use super::index_search::IndexSearch;
+use super::late_columns::LateColumnsStep;
+use super::layout::{Asked, Layout};
+use super::node::StepExec;
+use super::request::SearchRequest;
+use super::table_index::TableIndex;
+use super::top_k::TopKStep;
+use crate::errors::Context;
+use crate::plan::{
+    Filter, LeafExec, Pruned, ScanPlan, ScanRequest, ScanSources, filtered, projected,
+};
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+
+type Node = Arc<dyn ExecutionPlan>;
+
+/// What all parts of one plan share.
+pub(super) struct Planner<'a> {
+    pub session: &'a SessionContext,
+    pub table: &'a Arc<Table>,
+    pub snapshot: &'a Arc<Snapshot>,
+    pub request: Arc<SearchRequest>,
+}
+
+impl Planner<'_> {
+    /// The plan.
+    ///
+    /// # Errors
+    /// An input error for columns that are not there, or a search of an index that is not there.
+    pub async fn plan(&self) -> Result<ScanPlan> {
+        let index = self.index().await?;
+        let metric = self.metric(index.as_ref())?;
+        let layout = Arc::new(self.layout(index.is_none())?);
+        let scorer = Arc::new(Scorer {
+            queries: self.request.queries.vectors.clone(),
+            metric,
+            range: self.request.options.distance_range,
+        });
+        let mut sources = Vec::new();
+        let has_index = index.is_some();
+        if let Some(index) = index {
+            sources.push(self.by_index(index, &layout, &scorer));
+        }
+        let mut pruned = Vec::new();
+        let is_left = !has_index || !self.snapshot.is_base_only();
+        if is_left && !self.request.options.fast_search {
+            let (read, left_out) = self.by_reading(has_index, &layout, &scorer).await?;
+            sources.push(read);
+            pruned = left_out;
+        }
+        let plan = self.above(self.union(sources)?, &layout)?;
+        Ok(ScanPlan { plan, pruned })
+    }
+
+    /// The index to search the base table by; `None` where all rows are to be read.
+    async fn index(&self) -> Result<Option<TableIndex>> {
+        let (request, options) = (&self.request, &self.request.options);
+        // Nothing bounds the candidates that a lower bound of distances leaves out.
+        let needs_all_rows = options.exact || options.distance_range.0.is_some();
+        let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
+        if needs_all_rows && !options.fast_search {
+            return Ok(None);
+        }
+        let index = TableIndex::of(&self.snapshot.base, &request.column.name).await?;
+        let metric = request.metric;
+        let index = index.filter(|index| metric.is_none_or(|metric| metric == index.metric));
+        let index = index.filter(|_| !request.prefilter().is_some_and(can_fail));
+        if options.fast_search && index.is_none() {
+            let of_metric = metric.map_or_else(String::new, |it| format!(" of metric '{it}'"));
+            return Err(Error::input(format!(
+                "fast_search: column '{}' of the base table has no vector index{of_metric} that \
+                 this search can use; create one, or leave fast_search out",
+                request.column.name
+            )));
+        }
+        Ok(index)
+    }
+
+    fn metric(&self, index: Option<&TableIndex>) -> Result<Metric> {
+        let column = &self.request.column;
+        let metric = self.request.metric.or(index.map(|index| index.metric));
+        let metric = metric.unwrap_or_else(|| Metric::default_of(&column.element));
+        if metric == Metric::Cosine && self.request.queries.has_zero {
+            return Err(Error::input(
+                "query: a vector of zeros has no cosine distance from any row",
+            ));
+        }
+        Ok(metric)
+    }
+
+    fn layout(&self, defers: bool) -> Result<Layout> {
+        let postfilter = self.request.postfilter().map(Filter::columns);
+        let asked = Asked {
+            columns: self.request.options.columns.as_deref(),
+            postfilter: postfilter.unwrap_or_else(BTreeSet::new),
+            vector: &self.request.column.name,
+            is_batch: self.request.is_batch,
+            defers,
+        };
+        Layout::of(self.snapshot, &asked)
+    }
+
+    fn by_index(&self, index: TableIndex, layout: &Arc<Layout>, scorer: &Arc<Scorer>) -> Node {
+        let condition = self.request.prefilter().and_then(|filter| filter.split_fallible().0);
+        Arc::new(LeafExec::new(IndexSearch {
+            table: self.table.clone(),
+            snapshot: self.snapshot.clone(),
+            session: self.session.clone(),
+            request: self.request.clone(),
+            layout: layout.clone(),
+            scorer: scorer.clone(),
+            index,
+            condition,
+            known: self.table.known_dead_rows(self.snapshot),
+        }))
+    }
+
+    /// The sources that are read: all, or those above the base table.
+    async fn by_reading(
+        &self,
+        has_index: bool,
+        layout: &Arc<Layout>,
+        scorer: &Arc<Scorer>,
+    ) -> Result<(Node, Vec<Pruned>)> {
+        let request = ScanRequest {
+            columns: Some(layout.read()),
+            filter: self.request.prefilter().cloned(),
+            sources: if has_index { ScanSources::AboveBase } else { ScanSources::All },
+            ..ScanRequest::default()
+        };
+        let ScanPlan { plan, pruned } =
+            self.table.plan(self.session, self.snapshot, &request).await?;
+        let (scorer, layout) = (scorer.clone(), layout.clone());
+        let step = DistanceStep { scorer, layout, keep: self.request.keep() };
+        Ok((Arc::new(StepExec::new(step, plan)), pruned))
+    }
+
+    fn union(&self, mut sources: Vec<Node>) -> Result<Node> {
+        match sources.pop() {
+            Some(only) if sources.is_empty() => Ok(only),
+            last => {
+                sources.extend(last);
+                UnionExec::try_new(sources).context("planning a search")
+            }
+        }
+    }
+
+    /// The choice of the nearest rows, and the caller's columns of them.
+    fn above(&self, sources: Node, layout: &Arc<Layout>) -> Result<Node> {
+        let (options, queries) = (&self.request.options, self.request.queries.vectors.len());
+        let (offset, k, of) = (options.offset, options.k, layout.clone());
+        let mut rows: Node =
+            Arc::new(StepExec::new(TopKStep { layout: of, queries, offset, k }, sources));
+        if !layout.late.is_empty() {
+            let (snapshot, layout) = (self.snapshot.clone(), layout.clone());
+            rows = Arc::new(StepExec::new(LateColumnsStep { snapshot, layout }, rows));
+        }
+        let rows = filtered(self.session, rows, self.request.postfilter())?;
+        projected(rows, &layout.result())
+    }
+}
