@@ -20,6 +20,7 @@ from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
+import numpy as np
 import pandas as pd  # noqa: TID253 - a stub is never run
 import polars as pl  # noqa: TID253
 import pyarrow as pa
@@ -136,6 +137,11 @@ _Columns: TypeAlias = Sequence[str] | Mapping[str, str]
 # Rows with the key columns, values of a key of one column, or tuples of a key of several.
 _Keys: TypeAlias = _Data | Iterable[Any]
 _Filter: TypeAlias = str | pc.Expression
+# A vector, or several of them: a batch.
+_Query: TypeAlias = Sequence[Any] | np.ndarray[Any, Any] | pa.Array | pa.ChunkedArray
+_Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
+# Lower bound, inclusive, and upper bound, exclusive.
+_DistanceRange: TypeAlias = tuple[float | None, float | None]
 
 # An object with the attributes of pylance's `ColumnOrdering`.
 class _ColumnOrdering(Protocol):
@@ -1094,6 +1100,8 @@ class Table:
         offset: int = 0,
         *,
         order_by: _OrderBy | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = True,
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> Scan:
@@ -1114,6 +1122,10 @@ class Table:
                 not be in the result; a computed column counts before one of the table. Nulls come
                 last in both directions. A sort reads all rows before it returns the first
                 (docs/reading.md). Default: no order.
+            nearest: A vector search in pylance's form: `column`, `q` and `k`, and as in `search`
+                `metric`, `nprobes`, `minimum_nprobes`, `maximum_nprobes`, `ef`, `refine_factor` and
+                `distance_range`. `use_index=False` is `exact=True` of `search`. Default: no search.
+            prefilter: As in `search`. Matters with `nearest` alone.
             consistency: "flushed" reads the base table and flushed SSTables. "durable" also reads
                 the WAL, so every acknowledged durable write of any process. "live" also reads the
                 MemTables of the jobs and writers of this process, and those of `jobs`.
@@ -1127,13 +1139,91 @@ class Table:
 
         Raises:
             InvalidInputError: The expression cannot be translated, or `jobs` does not go with
-                `consistency`. Other faults of a condition or of an expression are raised when the
-                rows are read.
+                `consistency`. Other faults of a condition or of an expression, and of `nearest`,
+                are raised when the rows are read at the latest.
 
         Example:
             table.scan(["id", "delay"], "delay > 15", limit=1_000).to_table()
             table.scan({"id": "id", "hours": "delay / 60.0"}).to_table()
             table.scan(order_by=["carrier", "-delay"], limit=10).to_table()
+        """
+
+    def search(
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: _DistanceRange | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+        consistency: _Consistency = "durable",
+        jobs: Sequence[Job | RemoteJob] | None = None,
+    ) -> Scan:
+        """Prepare a search of the rows whose vectors are nearest to a vector (docs/search.md).
+
+        It searches the newest row of every key: superseded and deleted rows are never candidates,
+        and an acknowledged durable write is found at once. Rows are sorted by `_distance`, equal
+        distances by key. `_distance` is exact, whether a table index found the row or not. Rows
+        without a vector are not found, nor rows whose distance is NaN: vectors with NaN, and zero
+        vectors under "cosine". The result of a batch has `query_index`, an int32, first.
+
+        Args:
+            query: A vector: a list of numbers, a numpy array or an Arrow array, as wide as the
+                column. Or a batch of vectors: a list of lists, a numpy array of two dimensions or
+                an Arrow array of lists.
+            column: The column of the vectors: a fixed-size list of float16, float32, float64, or of
+                uint8 under "hamming". Default: the only such column of the width of the query.
+            k: The number of rows, of each vector of a batch. Fewer come back where fewer rows meet
+                the condition. Default: 10.
+            columns: The columns of the result, before `_distance`. Default: all of them.
+            filter: A condition, as in `scan`. It is checked against the newest row of each key,
+                before the k nearest are chosen. Default: every row.
+            metric: "l2" (squared), "cosine" (1 - cosine), "dot" (1 - dot product) or "hamming"
+                (bits that differ). A table index of another metric is not used. Default: the metric
+                of the column's table index, else "l2".
+            nprobes: The number of partitions of an IVF index that are searched: `minimum_nprobes`
+                and `maximum_nprobes` at once.
+            minimum_nprobes: The least number of partitions. Default: Lance's.
+            maximum_nprobes: The largest number of partitions. Default: all, where fewer give fewer
+                than k rows.
+            ef: The number of candidates that an HNSW index keeps while it searches. Default:
+                Lance's.
+            refine_factor: Candidates of an index for each row of the result, whose exact distances
+                decide. Default: 4 for PQ and RQ, 2 for SQ, 1 for FLAT.
+            distance_range: `(lower, upper)` bounds of `_distance`, the lower inclusive and the
+                upper exclusive. None is no bound. Default: no bounds.
+            prefilter: False chooses the k nearest rows first, and then keeps those that meet
+                `filter`. Default: True.
+            exact: Use no table index: compare the query with every row. Default: False.
+            fast_search: Search only rows that a table index covers. Default: False.
+            offset: Number of rows that are skipped first, of each vector of a batch; k rows follow.
+            consistency: As in `scan`.
+            jobs: As in `scan`.
+
+        Returns:
+            A read that has not begun. Each read of it takes a snapshot of its own.
+
+        Raises:
+            InvalidInputError: The query has another width than the column, is empty, or has a null
+                or NaN; no column or several columns could be meant; the filter cannot be parsed; or
+                another argument cannot be used. `fast_search` needs a table index of the column.
+                These are raised when the rows are read at the latest.
+            JobStoppedError: A job of `jobs` is closed.
+
+        Example:
+            table.search(vector, k=5, columns=["id"], filter="lang = 'en'").to_table()
+            table.search([first, second], metric="cosine", exact=True).to_pandas()
         """
 
     def sql(
@@ -2144,6 +2234,57 @@ class Snapshot:
         Raises:
             InvalidInputError: The expression cannot be translated, or another argument cannot be
                 used.
+        """
+
+    def search(
+        self,
+        query: _Query,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: _DistanceRange | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+    ) -> Scan:
+        """Prepare a search of the snapshot for the rows whose vectors are nearest to a vector.
+
+        Args:
+            query: As in `Table.search`.
+            column: As in `Table.search`.
+            k: As in `Table.search`.
+            columns: As in `Table.search`.
+            filter: As in `Table.search`.
+            metric: As in `Table.search`.
+            nprobes: As in `Table.search`.
+            minimum_nprobes: As in `Table.search`.
+            maximum_nprobes: As in `Table.search`.
+            ef: As in `Table.search`.
+            refine_factor: As in `Table.search`.
+            distance_range: As in `Table.search`.
+            prefilter: As in `Table.search`.
+            exact: As in `Table.search`.
+            fast_search: As in `Table.search`.
+            offset: As in `Table.search`.
+
+        Returns:
+            A read that has not begun. With `exact=True` every read of it returns the same rows.
+
+        Raises:
+            InvalidInputError: As in `Table.search`.
+
+        Example:
+            snapshot = table.snapshot()
+            snapshot.search(vector, k=5).to_table()
         """
 
     def sql(self, query: str) -> Scan:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
 from lancemem.scan import Scan
-from lancemem.snapshot import Snapshot
+from lancemem.snapshot import Snapshot, given_query
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import lance
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
         RemoteJob,
         _Columns,
         _Consistency,
+        _DistanceRange,
         _Filter,
+        _Metric,
         _OrderBy,
+        _Query,
     )
 
     _Jobs = Sequence[Job | RemoteJob] | None
@@ -51,14 +54,62 @@ class TableReads(_lancemem.Table):
         offset: int = 0,
         *,
         order_by: _OrderBy | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = True,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> Scan:
-        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
-        handle = super().scan(columns, filter, limit, offset, order_by=order_by, **level)
+        more: dict[str, Any] = {"order_by": order_by, "nearest": nearest, "prefilter": prefilter}
+        more |= {"consistency": consistency, "jobs": jobs}
+        handle = super().scan(columns, filter, limit, offset, **more)
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
-        given["order_by"] = order_by
-        return Scan._of(handle, self._table(), {**given, **level})  # noqa: SLF001
+        return Scan._of(handle, self._table(), {**given, **more})  # noqa: SLF001
+
+    def search(  # noqa: D102, PLR0913 - the extension has the docstring
+        self,
+        query: _Query | None = None,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: _DistanceRange | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+        consistency: _Consistency = "durable",
+        jobs: _Jobs = None,
+    ) -> Scan:
+        given: dict[str, Any] = {
+            "column": column,
+            "k": k,
+            "columns": columns,
+            "filter": filter,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "ef": ef,
+            "refine_factor": refine_factor,
+            "distance_range": distance_range,
+            "prefilter": prefilter,
+            "exact": exact,
+            "fast_search": fast_search,
+            "offset": offset,
+            "consistency": consistency,
+            "jobs": jobs,
+        }
+        vectors = given_query(query)
+        handle = super().search(vectors, **given)
+        given = {"query": vectors, **given}
+        return Scan._of(handle, self._table(), given, "search")  # noqa: SLF001
 
     def sql(  # noqa: D102 - the extension has the docstring
         self, query: str, *, consistency: _Consistency = "durable", jobs: _Jobs = None

@@ -6,9 +6,11 @@ Does not own the read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import reprlib
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from lancemem import _lancemem, preview
+from lancemem.other_names import way_of_scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from lancemem.table import Table
 
 __all__ = ["Scan"]
+
+_Method = Literal["scan", "search", "sql"]
+
+# Arguments that a description leaves out where they have these values.
+_PLAIN = {
+    "offset": 0,
+    "consistency": "durable",
+    "prefilter": True,
+    "k": 10,
+    "exact": False,
+    "fast_search": False,
+}
 
 
 class Scan(_lancemem.Scan):
@@ -36,8 +50,8 @@ class Scan(_lancemem.Scan):
 
     _source: Table | Snapshot
     _arguments: dict[str, Any]
-    # The method of the source that describes the read: "scan" or "sql".
-    _method: Literal["scan", "sql"]
+    # The method of the source that describes the read.
+    _method: _Method
 
     @classmethod
     def _of(
@@ -45,7 +59,7 @@ class Scan(_lancemem.Scan):
         handle: _lancemem.Scan,
         source: Table | Snapshot,
         arguments: dict[str, Any],
-        method: Literal["scan", "sql"] = "scan",
+        method: _Method = "scan",
     ) -> Scan:
         scan = cls(handle)
         scan._source, scan._arguments, scan._method = source, arguments, method
@@ -72,11 +86,15 @@ class Scan(_lancemem.Scan):
 
     def __repr__(self) -> str:
         source = f'"{self._source.uri}"' if hasattr(self._source, "uri") else repr(self._source)
-        given = [f"{name}={value!r}" for name, value in self._given().items() if name != "jobs"]
+        given = [
+            f"{name}={_shown(name, value)}"
+            for name, value in self._given().items()
+            if name != "jobs"
+        ]
         return f"Scan({', '.join([source, *given])})"
 
     def _repr_html_(self) -> str:
-        if self._method == "sql":
+        if self._method != "scan":
             return preview.of_rows(repr(self), self._first(preview.ROWS))
         limit = min(preview.ROWS, self._arguments["limit"] or preview.ROWS)
         first = self._source.scan(**{**self._arguments, "limit": limit}).to_table()
@@ -106,17 +124,27 @@ class Scan(_lancemem.Scan):
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments without those that change nothing."""
-        plain = {"offset": 0, "consistency": "durable"}
         return {
             name: value
             for name, value in self._arguments.items()
             # An expression of pyarrow cannot be compared.
-            if value is not None and not (name in plain and value == plain[name])
+            if value is not None and not (name in _PLAIN and value == _PLAIN[name])
         }
 
+    if not TYPE_CHECKING:  # A type checker reports unknown names itself.
 
-def _scanned(
-    source: Table | Snapshot, arguments: dict[str, Any], method: Literal["scan", "sql"]
-) -> Scan:
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the way for a name of a query of lancedb."""
+            raise AttributeError(way_of_scan(name), name=name, obj=self)
+
+
+def _shown(name: str, value: object) -> str:
+    """Describe an argument; vectors have hundreds of numbers."""
+    if name not in {"query", "nearest"} or isinstance(value, str):
+        return repr(value)
+    return " ".join(reprlib.repr(value).split())
+
+
+def _scanned(source: Table | Snapshot, arguments: dict[str, Any], method: _Method) -> Scan:
     scan: Scan = getattr(source, method)(**arguments)
     return scan

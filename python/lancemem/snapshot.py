@@ -12,9 +12,9 @@ from lancemem import _lancemem
 from lancemem.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from lancemem._lancemem import _Columns, _Filter, _OrderBy
+    from lancemem._lancemem import _Columns, _DistanceRange, _Filter, _Metric, _OrderBy, _Query
     from lancemem.table import Table
 
 __all__ = ["Snapshot"]
@@ -58,6 +58,47 @@ class Snapshot(_lancemem.Snapshot):
         given = {"columns": columns, **given, "order_by": order_by, "part": part}
         return Scan._of(handle, self, given)  # noqa: SLF001
 
+    def search(  # noqa: D102, PLR0913 - the extension has the docstring
+        self,
+        query: _Query | None = None,
+        *,
+        column: str | None = None,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: _Filter | None = None,  # noqa: A002
+        metric: _Metric | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        ef: int | None = None,
+        refine_factor: int | None = None,
+        distance_range: _DistanceRange | None = None,
+        prefilter: bool = True,
+        exact: bool = False,
+        fast_search: bool = False,
+        offset: int = 0,
+    ) -> Scan:
+        given: dict[str, Any] = {
+            "column": column,
+            "k": k,
+            "columns": columns,
+            "filter": filter,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "ef": ef,
+            "refine_factor": refine_factor,
+            "distance_range": distance_range,
+            "prefilter": prefilter,
+            "exact": exact,
+            "fast_search": fast_search,
+            "offset": offset,
+        }
+        vectors = given_query(query)
+        handle = super().search(vectors, **given)
+        return Scan._of(handle, self, {"query": vectors, **given}, "search")  # noqa: SLF001
+
     def sql(self, query: str) -> Scan:  # noqa: D102 - the extension has the docstring
         return Scan._of(super().sql(query), self, {"query": query}, "sql")  # noqa: SLF001
 
@@ -70,6 +111,16 @@ class Snapshot(_lancemem.Snapshot):
                 "with consistency='durable'"
             )
         return _opened, (self._table, token)
+
+
+def given_query(query: _Query | None) -> _Query:
+    """Return the query of a search; without one, name the way of a read without a search."""
+    if query is None:
+        raise _lancemem.InvalidInputError(
+            "a search needs a vector, search([0.1, 0.2]), or a list of vectors; "
+            "scan(filter=...) reads rows by a condition alone"
+        )
+    return query
 
 
 def _opened(table: Table, token: str) -> Snapshot:
