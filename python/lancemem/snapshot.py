@@ -120,7 +120,8 @@ def given_query(query: _Query | None) -> _Query:
             "a search needs a vector, search([0.1, 0.2]), or a list of vectors; "
             "scan(filter=...) reads rows by a condition alone"
         )
-    return query
+    # The extension takes one Arrow array.
+    return query.combine_chunks() if hasattr(query, "combine_chunks") else query
 
 
 def _opened(table: Table, token: str) -> Snapshot:
