@@ -177,8 +177,22 @@ def add_index(
     options: dict[str, Any] = {"num_partitions": 2}
     if kind.endswith("PQ"):
         options["num_sub_vectors"] = 4
-    dataset = lance.dataset(table.uri)
-    dataset.create_index(column, kind, metric=metric, replace=True, **options | more)
+    base_of(table).create_index(column, kind, metric=metric, replace=True, **options | more)
+
+
+def base_of(table: lancemem.Table) -> Any:  # noqa: ANN401 - pylance has types of its own
+    """Open the base table with pylance."""
+    return lance.dataset(table.uri)
+
+
+def optimize_indices(table: lancemem.Table) -> None:
+    """Let pylance bring new rows of the base table into its indexes."""
+    base_of(table).optimize.optimize_indices()
+
+
+def compact_files(table: lancemem.Table) -> None:
+    """Let pylance rewrite the fragments of the base table."""
+    base_of(table).optimize.compact_files()
 
 
 def to_base(table: lancemem.Table) -> None:
