@@ -302,7 +302,7 @@ def test_several_columns_of_vectors_have_to_be_told_apart(
     table = LancememTable.create(spark, table_uri, schema=schema, primary_key="id")
     rows = rows_of(range(3), list(VECTORS[:3]))
     table.handle.upsert(rows.append_column(other, array_of(list(VECTORS[3:6]), other.type)))
-    with pytest.raises(lancemem.InvalidInputError, match="vec, other hold vectors; .* column="):
+    with pytest.raises(lancemem.InvalidInputError, match=r"vec, other hold vectors; .* column="):
         table.search_join(asked(spark), on="embedding")
     joined = table.search_join(asked(spark), on="embedding", column="other", k=1, columns=["id"])
     assert joined.count() == len(QUERIES)
