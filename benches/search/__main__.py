@@ -34,6 +34,10 @@ GOAL_FRESH_MS = 1.0
 OVERFETCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SLACK = 0.005
 LEVELS = ("durable", "live")
+HEADING = (
+    "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | goal | met "
+    "| recall@10, lancemem | peer |"
+)
 
 
 class Side(Protocol):
@@ -167,26 +171,16 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
         [
             "# Vector search",
             "",
-            f"A base table of {sizes.base:,} rows of {tables.WIDTH} float32 with an IVF_PQ index",
-            f"({sizes.partitions} partitions, {tables.SUB_VECTORS} sub-vectors), "
-            f"{sizes.sstables} SSTables of {sizes.sstable_rows:,} rows and",
-            f"{sizes.memory_rows:,} rows in memory, which update a tenth of the base.",
-            "lancemem searches with its defaults. The compacted copy has the same newest rows in one",
-            "Lance table, with the index rebuilt. The planner's table was written by pylance: its",
-            "SSTables have graphs, and its last part is flushed, because the planner searches no",
-            f"MemTable. At overfetch_factor 1 its recall is {found.recall['planner at 1']:.3f}.",
-            f"A search asks for the {tables.K} nearest rows; all sides ran in turn, and a round is the",
-            f"median of {sizes.queries} searches.",
+            _text(sizes, found),
             "",
             *measured(facts),
             "",
-            "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | goal | met "
-            "| recall@10, lancemem | peer |",
+            HEADING,
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
             _line(copy, "copy", Goal(2, at_least=False), found),
             _line(planner, "planner", Goal(0.5, at_least=False), found),
             "",
-            f"From the acknowledgement of a put to the search that finds its row, in the same process,",
+            "From the acknowledgement of a put to the search that finds its row, in one process,",
             f"above {sizes.memory_rows:,} rows in memory:",
             "",
             "| level | p50, ms | p99, ms | goal, p50 | met |",
@@ -195,6 +189,18 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
             "",
         ]
     )
+
+
+def _text(sizes: tables.Sizes, found: Found) -> str:
+    return f"""\
+A base table of {sizes.base:,} rows of {tables.WIDTH} float32 with an IVF_PQ index
+({sizes.partitions} partitions, {tables.SUB_VECTORS} sub-vectors), {sizes.sstables} SSTables of
+{sizes.sstable_rows:,} rows and {sizes.memory_rows:,} rows in memory, which update a tenth of the
+base. lancemem searches with its defaults. The compacted copy has the same newest rows in one Lance
+table, with the index rebuilt. The planner's table was written by pylance: its SSTables have graphs,
+and its last part is flushed, because the planner searches no MemTable. At overfetch_factor 1 the
+planner's recall is {found.recall["planner at 1"]:.3f}. A search asks for the {tables.K} nearest
+rows. All sides ran in turn; a round is the median of {sizes.queries} searches."""
 
 
 def _line(title: str, side: str, goal: Goal, found: Found) -> str:

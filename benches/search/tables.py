@@ -77,6 +77,7 @@ class Data:
         self.final = np.concatenate([self.base, np.empty((len(new), WIDTH), np.float32)])
         for part, vectors in zip(self.parts, self.part_vectors, strict=True):
             self.final[part] = vectors
+        self._squares = np.einsum("ij,ij->i", self.final, self.final)
         self.queries = self.draw(sizes.queries)
         self.right = [self._nearest(query) for query in self.queries]
 
@@ -89,7 +90,7 @@ class Data:
     def _nearest(self, query: Vectors) -> set[int]:
         """Find the ids of the right answer by brute force."""
         # |v - q|^2 less the same for all rows.
-        distances = np.einsum("ij,ij->i", self.final, self.final) - 2 * (self.final @ query)
+        distances = self._squares - 2 * (self.final @ query)
         return set(np.argpartition(distances, K)[:K].tolist())
 
     def recall(self, answers: list[list[int]]) -> float:
