@@ -47,7 +47,7 @@ SHELL := /bin/bash
 .PHONY: help setup build wheel fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
-	bench-changes bench-read bench-roaring bench-spark bench-build ci clean
+	bench-changes bench-read bench-search bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -312,6 +312,9 @@ bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--r
 
 bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--quick --only scan"
 	$(BIN)/python -m benches.read $(BENCH_ARGS)
+
+bench-search: $(MODULE) ## vector search beside pylance's; BENCH_ARGS="--quick"
+	$(BIN)/python -m benches.search $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

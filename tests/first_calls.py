@@ -83,7 +83,7 @@ LANCEDB = (
     FirstCall("len(t)"),
     FirstCall("t.head(5)"),
     FirstCall("t.search().where('n > 15').to_pandas()", "scan("),
-    FirstCall("t.search([0.1, 0.2]).limit(2).to_list()", "to_lance()"),
+    FirstCall("t.search([0.1, 0.2]).limit(2).to_list()", "search(vector, k="),
     FirstCall("t.update(where='id = 1', values={'name': 'new'})"),
     FirstCall("t.update(where='id = 1', values_sql={'n': 'n + 1'})"),
     FirstCall("t.delete('id = 1')", "where"),

@@ -159,6 +159,8 @@ _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 # Query vectors: lists, arrays of NumPy and Arrow, tensors.
 _Query: TypeAlias = Sequence[Any] | Any
+# The least distance, and the distance that all are below.
+_DistanceRange: TypeAlias = tuple[float | None, float | None]
 _Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
 # How `get` treats a key without a row.
 _Missing: TypeAlias = Literal["drop", "null", "raise"]
@@ -1185,7 +1187,7 @@ class Table:
         maximum_nprobes: int | None = None,
         ef: int | None = None,
         refine_factor: int | None = None,
-        distance_range: tuple[float | None, float | None] | None = None,
+        distance_range: _DistanceRange | None = None,
         prefilter: bool = True,
         exact: bool = False,
         fast_search: bool = False,
@@ -2249,7 +2251,7 @@ class Snapshot:
         maximum_nprobes: int | None = None,
         ef: int | None = None,
         refine_factor: int | None = None,
-        distance_range: tuple[float | None, float | None] | None = None,
+        distance_range: _DistanceRange | None = None,
         prefilter: bool = True,
         exact: bool = False,
         fast_search: bool = False,

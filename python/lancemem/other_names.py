@@ -5,7 +5,7 @@ Owns the errors that name the way. Does not own the calls: none of these names d
 
 from __future__ import annotations
 
-__all__ = ["way_of_module", "way_of_table"]
+__all__ = ["way_of_module", "way_of_scan", "way_of_table"]
 
 _BY_LANCE = "to_lance().{} does that on the base table"
 _OLDER = "snapshot(version=...) reads an older version; history() lists them"
@@ -23,6 +23,8 @@ _OF_TABLE = {
     "to_batches": "scan().to_batches() reads batches, and so does iterating over the table",
     "scanner": "scan(columns, filter) describes a read",
     "query": "scan(columns, filter) describes a read, sql(query) takes a query",
+    "nearest": "search(vector, k=...) reads the rows with the nearest vectors",
+    "vector_search": "search(vector, k=...) reads the rows with the nearest vectors",
     "take": "get(keys) reads rows by key; rows have no numbers",
     "sample": "head(n) reads n rows, whichever come first",
     "fragments": _BY_LANCE.format("get_fragments()"),
@@ -48,6 +50,22 @@ _OF_TABLE = {
     "vacuum": "collect_garbage() removes what no reader needs",
     "name": "a table is known by its address, uri",
 }
+_OF_SCAN = {
+    "limit": "search(vector, k=...) and scan(limit=...) take the number of rows",
+    "where": "search(vector, filter=...) and scan(filter=...) take the condition",
+    "select": "search(vector, columns=[...]) and scan([...]) take the columns",
+    "metric": "search(vector, metric=...) takes the metric",
+    "distance_type": "search(vector, metric=...) takes the metric",
+    "distance_range": "search(vector, distance_range=(lower, upper)) takes the bounds",
+    "nprobes": "search(vector, nprobes=...) takes the number of partitions",
+    "refine_factor": "search(vector, refine_factor=...) takes the factor",
+    "bypass_vector_index": "search(vector, exact=True) uses no table index",
+    "fast_search": "search(vector, fast_search=True) searches rows of the table index alone",
+    "to_list": "to_table().to_pylist() returns dicts",
+    "to_arrow": "to_table() returns a table of pyarrow",
+    "explain_plan": "explain() returns the plan",
+    "analyze_plan": "explain(analyze=True) runs the plan and returns it",
+}
 _NO_DATABASE = "a table is known by its address"
 _OF_MODULE = {
     "connect": f"{_NO_DATABASE}: open_table(uri), create_table(uri, rows, primary_key=...)",
@@ -63,6 +81,11 @@ _OF_MODULE = {
 def way_of_table(name: str) -> str:
     """Return the text of the error for an attribute that a table does not have."""
     return _text("'Table' object", name, _OF_TABLE)
+
+
+def way_of_scan(name: str) -> str:
+    """Return the text of the error for an attribute that a scan does not have."""
+    return _text("'Scan' object", name, _OF_SCAN)
 
 
 def way_of_module(name: str) -> str:

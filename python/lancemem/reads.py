@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lancemem import _lancemem
 from lancemem.query_vectors import of_nearest
 from lancemem.scan import Scan
-from lancemem.snapshot import Snapshot
+from lancemem.snapshot import Snapshot, given_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RemoteJob,
         _Columns,
         _Consistency,
+        _DistanceRange,
         _Filter,
         _Metric,
         _OrderBy,
@@ -118,7 +119,7 @@ class TableReads(_lancemem.Table):
 
     def search(  # noqa: D102, PLR0913 - the extension has the docstring
         self,
-        query: _Query,
+        query: _Query | None = None,
         *,
         column: str | None = None,
         k: int = 10,
@@ -130,7 +131,7 @@ class TableReads(_lancemem.Table):
         maximum_nprobes: int | None = None,
         ef: int | None = None,
         refine_factor: int | None = None,
-        distance_range: tuple[float | None, float | None] | None = None,
+        distance_range: _DistanceRange | None = None,
         prefilter: bool = True,
         exact: bool = False,
         fast_search: bool = False,
@@ -156,6 +157,7 @@ class TableReads(_lancemem.Table):
             "offset": offset,
         }
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        query = given_query(query)
         handle = super().search(query, **given, **level)
         asked = {"query": query, **given, **level}
         return Scan._of(handle, self._table(), asked, "search")  # noqa: SLF001

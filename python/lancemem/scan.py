@@ -6,9 +6,11 @@ Does not own the read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import reprlib
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from lancemem import _lancemem, preview
+from lancemem.other_names import way_of_scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan"]
 
-_Method: TypeAlias = Literal["scan", "sql", "search"]
+_Method = Literal["scan", "search", "sql"]
+
+# Arguments that a description leaves out where they have these values.
+_PLAIN = {
+    "offset": 0,
+    "consistency": "durable",
+    "prefilter": True,
+    "k": 10,
+    "exact": False,
+    "fast_search": False,
+}
 
 
 class Scan(_lancemem.Scan):
@@ -74,7 +86,11 @@ class Scan(_lancemem.Scan):
 
     def __repr__(self) -> str:
         source = f'"{self._source.uri}"' if hasattr(self._source, "uri") else repr(self._source)
-        given = [f"{name}={value!r}" for name, value in self._given().items() if name != "jobs"]
+        given = [
+            f"{name}={_shown(name, value)}"
+            for name, value in self._given().items()
+            if name != "jobs"
+        ]
         return f"Scan({', '.join([source, *given])})"
 
     def _repr_html_(self) -> str:
@@ -108,20 +124,25 @@ class Scan(_lancemem.Scan):
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments without those that change nothing."""
-        plain = {
-            "offset": 0,
-            "consistency": "durable",
-            "k": 10,
-            "prefilter": True,
-            "exact": False,
-            "fast_search": False,
-        }
         return {
             name: value
             for name, value in self._arguments.items()
             # An expression of pyarrow cannot be compared.
-            if value is not None and not (name in plain and value == plain[name])
+            if value is not None and not (name in _PLAIN and value == _PLAIN[name])
         }
+
+    if not TYPE_CHECKING:  # A type checker reports unknown names itself.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name the way for a name of a query of lancedb."""
+            raise AttributeError(way_of_scan(name), name=name, obj=self)
+
+
+def _shown(name: str, value: object) -> str:
+    """Describe an argument; vectors have hundreds of numbers."""
+    if name not in {"query", "nearest"} or isinstance(value, str):
+        return repr(value)
+    return " ".join(reprlib.repr(value).split())
 
 
 def _scanned(source: Table | Snapshot, arguments: dict[str, Any], method: _Method) -> Scan:

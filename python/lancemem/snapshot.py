@@ -14,7 +14,7 @@ from lancemem.scan import Scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lancemem._lancemem import _Columns, _Filter, _Metric, _OrderBy, _Query
+    from lancemem._lancemem import _Columns, _DistanceRange, _Filter, _Metric, _OrderBy, _Query
     from lancemem.table import Table
 
 __all__ = ["Snapshot"]
@@ -58,12 +58,9 @@ class Snapshot(_lancemem.Snapshot):
         given = {"columns": columns, **given, "order_by": order_by, "part": part}
         return Scan._of(handle, self, given)  # noqa: SLF001
 
-    def sql(self, query: str) -> Scan:  # noqa: D102 - the extension has the docstring
-        return Scan._of(super().sql(query), self, {"query": query}, "sql")  # noqa: SLF001
-
     def search(  # noqa: D102, PLR0913 - the extension has the docstring
         self,
-        query: _Query,
+        query: _Query | None = None,
         *,
         column: str | None = None,
         k: int = 10,
@@ -75,7 +72,7 @@ class Snapshot(_lancemem.Snapshot):
         maximum_nprobes: int | None = None,
         ef: int | None = None,
         refine_factor: int | None = None,
-        distance_range: tuple[float | None, float | None] | None = None,
+        distance_range: _DistanceRange | None = None,
         prefilter: bool = True,
         exact: bool = False,
         fast_search: bool = False,
@@ -98,8 +95,12 @@ class Snapshot(_lancemem.Snapshot):
             "fast_search": fast_search,
             "offset": offset,
         }
-        handle = super().search(query, **given)
-        return Scan._of(handle, self, {"query": query, **given}, "search")  # noqa: SLF001
+        vectors = given_query(query)
+        handle = super().search(vectors, **given)
+        return Scan._of(handle, self, {"query": vectors, **given}, "search")  # noqa: SLF001
+
+    def sql(self, query: str) -> Scan:  # noqa: D102 - the extension has the docstring
+        return Scan._of(super().sql(query), self, {"query": query}, "sql")  # noqa: SLF001
 
     def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[Any, ...]]:
         """Pickle the table and the token."""
@@ -110,6 +111,16 @@ class Snapshot(_lancemem.Snapshot):
                 "with consistency='durable'"
             )
         return _opened, (self._table, token)
+
+
+def given_query(query: _Query | None) -> _Query:
+    """Return the query of a search; without one, name the way of a read without a search."""
+    if query is None:
+        raise _lancemem.InvalidInputError(
+            "a search needs a vector, search([0.1, 0.2]), or a list of vectors; "
+            "scan(filter=...) reads rows by a condition alone"
+        )
+    return query
 
 
 def _opened(table: Table, token: str) -> Snapshot:

@@ -171,13 +171,13 @@ def splits(uri: str, consistency: Consistency, most: int | None) -> list[Split]:
         most = _worthwhile(table, os.cpu_count() or 1)
     if most == 1:
         return [Split(uri, None, (0, 1))]
-    snapshot = _shared_snapshot(table, consistency)
+    snapshot = shared_snapshot(table, consistency)
     # A part without rows would be a task for nothing.
     parts = max(1, min(most, snapshot.num_parts))
     return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
 
 
-def _shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem.Snapshot:
+def shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem.Snapshot:
     """Take a snapshot that other processes can open by its token."""
     # Tasks hold no job's MemTables, and a snapshot with rows of this process's jobs has no token.
     level: Consistency = "durable" if consistency == "live" else consistency

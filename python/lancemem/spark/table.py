@@ -36,6 +36,7 @@ from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
 from lancemem.spark.job_description import described
 from lancemem.spark.merge import MergeBuilder, MergeResult
+from lancemem.spark.search import VectorSearch
 from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
@@ -160,7 +161,7 @@ class _Running:
     streams: list[StreamingQuery] = field(default_factory=list)
 
 
-class LancememTable(DeltaNames, ChangeReads):
+class LancememTable(DeltaNames, ChangeReads, VectorSearch):
     """A lancemem table, bound to a Spark session.
 
     Example:

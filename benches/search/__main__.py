@@ -1,0 +1,224 @@
+"""`python -m benches.search`: vector search beside pylance's, and how soon a put is found.
+
+Owns: the command line, the order of the measurements and the page. Does not own: the tables
+(`tables`), statistics (`benches.write.stats`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+import lancemem
+from benches.search import tables
+from benches.write.machine import machine, measured, versions
+from benches.write.stats import Comparison, Goal, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "out" / "bench-search"
+PAIRS, QUICK_PAIRS = 7, 3
+PUTS, QUICK_PUTS = 200, 50
+GOAL_FRESH_MS = 1.0
+# Factors that are tried until the planner finds what a compacted copy finds.
+OVERFETCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+SLACK = 0.005
+LEVELS = ("durable", "live")
+HEADING = (
+    "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | goal | met "
+    "| recall@10, lancemem | peer |"
+)
+
+
+class Side(Protocol):
+    """A table that is searched."""
+
+    def search(self, query: tables.Vectors) -> list[int]:
+        """Return the ids of the nearest rows."""
+
+
+@dataclass
+class Found:
+    """What was measured."""
+
+    # Milliseconds of a search, the median of each round, by side.
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+    recall: dict[str, float] = field(default_factory=dict)
+    overfetch: float = 1.0
+    theirs_is_right: bool = True
+    # Milliseconds from an acknowledgement to the search that found the row, by level.
+    fresh: dict[str, list[float]] = field(default_factory=dict)
+
+
+def main() -> None:
+    """Run everything, print it, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benches.search", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows; writes to out/")
+    parser.add_argument("--pairs", type=int)
+    parser.add_argument("--folder", type=Path, default=OUT)
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
+    sizes = tables.Sizes().quick() if chosen.quick else tables.Sizes()
+    pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
+    folder = Path(tempfile.mkdtemp(prefix="tables-", dir=chosen.folder.resolve()))
+    try:
+        found = Found()
+        _freshness(folder, sizes, QUICK_PUTS if chosen.quick else PUTS, found)
+        _searches(folder, sizes, pairs, found)
+        text = _page(folder, sizes, found)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    page = (OUT if chosen.quick else ROOT / "benches") / "RESULTS-search.md"
+    page.write_text(text)
+    sys.stdout.write(text)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _freshness(folder: Path, sizes: tables.Sizes, puts: int, found: Found) -> None:
+    """Put one row after another above rows in memory, and search for it at once."""
+    _say("acknowledged to found")
+    random = np.random.default_rng(11)
+    for consistency in LEVELS:
+        level: Any = consistency
+        uri = str(folder / f"fresh-{level}.lance")
+        table = lancemem.create_table(uri, tables.SCHEMA, primary_key="id", config=tables.CONFIG)
+        count = sizes.memory_rows
+        vectors = random.normal(size=(count + puts, tables.WIDTH)).astype(np.float32)
+        with table.start_job(shard=0) as job:
+            for put in tables.puts(np.arange(count), vectors[:count]):
+                job.put(put)
+            waits = []
+            for number in range(count, count + puts):
+                row, query = vectors[number : number + 1], vectors[number]
+                job.put(tables.rows([number], row))
+                begun = time.perf_counter()
+                while True:
+                    search = table.search(query, k=1, columns=["id"], consistency=level)
+                    if search.to_table()["id"].to_pylist() == [number]:
+                        break
+                waits.append((time.perf_counter() - begun) * 1e3)
+        found.fresh[level] = waits
+        shutil.rmtree(uri)
+
+
+def _searches(folder: Path, sizes: tables.Sizes, pairs: int, found: Found) -> None:
+    """Search three tables of the same rows in turn."""
+    _say("the rows")
+    data = tables.Data(sizes)
+    _say("lancemem's table")
+    ours = tables.Lancemem(folder, data, sizes)
+    _say("the compacted copy")
+    copy = tables.Compacted(folder, ours.table, sizes)
+    _say("pylance's table with SSTables")
+    planner = tables.Planner(folder, data, sizes)
+    sides: dict[str, Side] = {"ours": ours, "copy": copy, "planner": planner}
+    for name in ("ours", "copy"):
+        found.recall[name] = data.recall([sides[name].search(query) for query in data.queries])
+    _choose_overfetch(planner, data, found)
+    found.rounds = {name: [] for name in sides}
+    for turn in range(pairs):
+        _say(f"round {turn + 1} of {pairs}")
+        # The side that goes first alternates.
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
+            found.rounds[name].append(_median_ms(sides[name].search, data.queries))
+    ours.job.close()
+
+
+def _choose_overfetch(planner: tables.Planner, data: tables.Data, found: Found) -> None:
+    """Take the smallest factor by which the planner finds what a compacted copy finds."""
+    for factor in OVERFETCH:
+        planner.overfetch = found.overfetch = factor
+        answers = [planner.search(query) for query in data.queries]
+        found.recall["planner"] = data.recall(answers)
+        if factor == 1.0:
+            found.recall["planner at 1"] = found.recall["planner"]
+        found.theirs_is_right = found.recall["planner"] >= found.recall["copy"] - SLACK
+        if found.theirs_is_right:
+            return
+
+
+def _median_ms(
+    search: Callable[[tables.Vectors], object], queries: Iterable[tables.Vectors]
+) -> float:
+    taken = []
+    for query in queries:
+        begun = time.perf_counter()
+        search(query)
+        taken.append((time.perf_counter() - begun) * 1e3)
+    return float(np.median(taken))
+
+
+def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
+    facts = machine(folder) | {name: versions()[name] for name in ("lancemem", "pylance")}
+    unlike = "" if found.theirs_is_right else ", which does not reach the recall of the copy"
+    planner = f"LsmVectorSearchPlanner, overfetch_factor {found.overfetch:g}{unlike}"
+    copy = f"pylance, compacted copy, refine_factor {tables.REFINE_FACTOR}"
+    return "\n".join(
+        [
+            "# Vector search",
+            "",
+            _text(sizes, found),
+            "",
+            *measured(facts),
+            "",
+            HEADING,
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            _line(copy, "copy", Goal(2, at_least=False), found),
+            _line(planner, "planner", Goal(0.5, at_least=False), found),
+            "",
+            "From the acknowledgement of a put to the search that finds its row, in one process,",
+            f"above {sizes.memory_rows:,} rows in memory:",
+            "",
+            "| level | p50, ms | p99, ms | goal, p50 | met |",
+            "| --- | --- | --- | --- | --- |",
+            *(_fresh_line(level, waits) for level, waits in found.fresh.items()),
+            "",
+        ]
+    )
+
+
+def _text(sizes: tables.Sizes, found: Found) -> str:
+    return f"""\
+A base table of {sizes.base:,} rows of {tables.WIDTH} float32 with an IVF_PQ index
+({sizes.partitions} partitions, {tables.SUB_VECTORS} sub-vectors), {sizes.sstables} SSTables of
+{sizes.sstable_rows:,} rows and {sizes.memory_rows:,} rows in memory, which update a tenth of the
+base. lancemem searches with its defaults. The compacted copy has the same newest rows in one Lance
+table, with the index rebuilt. The planner's table was written by pylance: its SSTables have graphs,
+and its last part is flushed, because the planner searches no MemTable. At overfetch_factor 1 the
+planner's recall is {found.recall["planner at 1"]:.3f}. A search asks for the {tables.K} nearest
+rows. All sides ran in turn; a round is the median of {sizes.queries} searches."""
+
+
+def _line(title: str, side: str, goal: Goal, found: Found) -> str:
+    ours, theirs = found.rounds["ours"], found.rounds[side]
+    comparison = Comparison("search", title, side, "ms", ours, theirs, goal)
+    ratio, low, high = comparison.interval()
+    return (
+        f"| {title} | {spread(ours).median:.2f} | {spread(theirs).median:.2f} | "
+        f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {goal.text()} | {comparison.verdict()} | "
+        f"{found.recall['ours']:.3f} | {found.recall[side]:.3f} |"
+    )
+
+
+def _fresh_line(level: str, waits: list[float]) -> str:
+    p50, p99 = np.percentile(waits, [50, 99])
+    met = "yes" if p50 <= GOAL_FRESH_MS else "no"
+    return f"| {level} | {p50:.2f} | {p99:.2f} | at most {GOAL_FRESH_MS:g} | {met} |"
+
+
+if __name__ == "__main__":
+    main()
