@@ -44,8 +44,9 @@ impl Planner<'_> {
     /// # Errors
     /// An input error for columns that are not there, or a search of an index that is not there.
     pub async fn plan(&self) -> Result<ScanPlan> {
-        let index = self.index().await?;
-        let metric = self.metric(index.as_ref())?;
+        let of_column = TableIndex::of(&self.snapshot.base, &self.request.column.name).await?;
+        let metric = self.metric(of_column.as_ref())?;
+        let index = self.usable(of_column.as_ref())?;
         let layout = Arc::new(self.layout(index.is_none())?);
         let scorer = Arc::new(Scorer {
             queries: self.request.queries.vectors.clone(),
@@ -69,19 +70,15 @@ impl Planner<'_> {
     }
 
     /// The index to search the base table by; `None` where all rows are to be read.
-    async fn index(&self) -> Result<Option<TableIndex>> {
+    fn usable(&self, index: Option<&TableIndex>) -> Result<Option<TableIndex>> {
         let (request, options) = (&self.request, &self.request.options);
-        // Nothing bounds the candidates that a lower bound of distances leaves out.
-        let needs_all_rows = options.exact || options.distance_range.0.is_some();
-        let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        if needs_all_rows && !options.fast_search {
-            return Ok(None);
-        }
-        let index = TableIndex::of(&self.snapshot.base, &request.column.name).await?;
         let metric = request.metric;
-        let index = index.filter(|index| metric.is_none_or(|metric| metric == index.metric));
-        let index = index.filter(|_| !request.prefilter().is_some_and(can_fail));
-        if options.fast_search && index.is_none() {
+        let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
+        let usable = index
+            .filter(|index| metric.is_none_or(|metric| metric == index.metric))
+            .filter(|_| !request.prefilter().is_some_and(can_fail))
+            .cloned();
+        if options.fast_search && usable.is_none() {
             let of_metric = metric.map_or_else(String::new, |it| format!(" of metric '{it}'"));
             return Err(Error::input(format!(
                 "fast_search: column '{}' of the base table has no vector index{of_metric} that \
@@ -89,7 +86,9 @@ impl Planner<'_> {
                 request.column.name
             )));
         }
-        Ok(index)
+        // Nothing bounds the candidates that a lower bound of distances leaves out.
+        let needs_all_rows = options.exact || options.distance_range.0.is_some();
+        Ok(usable.filter(|_| options.fast_search || !needs_all_rows))
     }
 
     fn metric(&self, index: Option<&TableIndex>) -> Result<Metric> {
