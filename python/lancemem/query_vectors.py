@@ -88,7 +88,9 @@ def _of_numpy(query: object) -> tuple[pa.Array, int | None]:
         raise _lancemem.InvalidInputError(f"{_EXPECTED}, got an array of {numbers.ndim} dimensions")
     width = numbers.shape[1] if numbers.ndim > 1 else None
     if width == 0 or numbers.size == 0:
-        raise _lancemem.InvalidInputError(f"{_EXPECTED}, got an array of shape {numbers.shape}")
+        raise _lancemem.InvalidInputError(
+            f"{_EXPECTED}, got an empty array of shape {numbers.shape}"
+        )
     return pa.array(np.ascontiguousarray(numbers).reshape(-1)), width
 
 
@@ -115,7 +117,7 @@ def _of_list(query: object) -> tuple[pa.Array, int | None]:
 
 def _of_widths(numbers: pa.Array, widths: list[int]) -> tuple[pa.Array, int]:
     if not widths:
-        raise _lancemem.InvalidInputError(f"{_EXPECTED}, got no vector")
+        raise _lancemem.InvalidInputError(f"{_EXPECTED}, got an empty one")
     if len(set(widths)) > 1:
         other = next(place for place, width in enumerate(widths) if width != widths[0])
         raise _lancemem.InvalidInputError(

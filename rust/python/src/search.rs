@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 use pyo3::{PyTypeInfo, intern};
 
 use crate::arguments::{ColumnNames, Given};
-use crate::errors::to_py;
+use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
 use crate::scan::Scan;
@@ -88,8 +88,7 @@ fn with_argument(
         "ef" => options.with_ef(maybe_number::<usize>(name, value)?),
         "refine_factor" => options.with_refine_factor(maybe_number::<u32>(name, value)?),
         "distance_range" => {
-            let range: Option<(Option<f32>, Option<f32>)> = typed(name, value)?;
-            let (from, below) = range.unwrap_or_default();
+            let (from, below) = distance_range(value)?;
             options.with_distance_range(from, below)
         }
         "exact" => options.with_exact(typed(name, value)?),
@@ -108,6 +107,15 @@ fn is_some(value: &&Bound<'_, PyAny>) -> bool {
 fn metric(value: &Bound<'_, PyAny>) -> PyResult<Option<Metric>> {
     let name: Option<String> = typed("metric", value)?;
     name.map(|name| name.parse()).transpose().map_err(|error| to_py(&error))
+}
+
+fn distance_range(value: &Bound<'_, PyAny>) -> PyResult<(Option<f32>, Option<f32>)> {
+    let range = value.extract::<Option<(Option<f32>, Option<f32>)>>();
+    range.map(Option::unwrap_or_default).map_err(|_| {
+        InvalidInputError::new_err(format!(
+            "distance_range: expected two bounds (lower, upper), each a number or None, got {value}"
+        ))
+    })
 }
 
 /// The value of an argument in its type. Python's own error does not name the argument.

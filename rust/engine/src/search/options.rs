@@ -47,7 +47,7 @@ impl QueryVectors {
 
     fn checked(self) -> Result<Self> {
         if self.values.is_empty() {
-            return Err(Error::input("query: expected a vector, got none"));
+            return Err(Error::input("query: expected a vector, got an empty array"));
         }
         if self.values.null_count() > 0 {
             let found = self.values.null_count();

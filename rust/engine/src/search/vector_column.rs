@@ -77,8 +77,7 @@ impl VectorColumn {
                 listed(&all.iter().collect::<Vec<_>>())
             ))),
             several => Err(Error::input(format!(
-                "column: name the one to search, because several have vectors of {width} \
-                 numbers: {}",
+                "several columns have vectors of {width} numbers; name one with column=: {}",
                 listed(several)
             ))),
         }
@@ -107,7 +106,10 @@ impl VectorColumn {
     pub fn queries(&self, query: &QueryVectors) -> Result<Queries> {
         let found = query.values.data_type();
         if !found.is_numeric() {
-            return Err(Error::input(format!("query: expected numbers, got {}", TypeName(found))));
+            return Err(Error::input(format!(
+                "query: expected a vector of numbers, got {}",
+                TypeName(found)
+            )));
         }
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let refused = |error: arrow_schema::ArrowError| {
@@ -144,9 +146,14 @@ impl VectorColumn {
         if metric.fits(&self.element) {
             return Ok(metric);
         }
-        let (of, others) = (TypeName(&self.element), Metric::default_of(&self.element));
+        let of = TypeName(&self.element);
+        let way = if metric == Metric::Hamming {
+            "it is of uint8 alone; use l2, cosine or dot"
+        } else {
+            "use hamming, the metric of uint8"
+        };
         Err(Error::input(format!(
-            "metric: column '{}' of {of} has no distance '{metric}'; use '{others}'",
+            "metric: column '{}' of {of} has no distance '{metric}': {way}",
             self.name
         )))
     }
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_column_of_the_querys_width_needs_no_name() {
+    fn the_only_column_as_wide_as_the_query_needs_no_name() {
         let column = VectorColumn::choose(&schema(), None, 2).unwrap();
         assert_eq!((column.name.as_str(), column.width), ("small", 2));
         let text = refusal(None, 8);
