@@ -66,8 +66,8 @@ pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
     FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,
-    MaxTokenLength, OptimizedIndex, RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog, SnapshotQuery,
-    SsTableReport, StagedSsTable, Table, TableIndexInfo, TableIndexOptions, TableIndexType,
-    TableStats, TableVersion, TableWriteOptions, TableWriter, TextIndexOptions, VectorIndexOptions,
-    WriteResult, WriterStats,
+    MaxTokenLength, OptimizedIndex, RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog,
+    SnapshotQuery, SsTableReport, StagedSsTable, Table, TableIndexInfo, TableIndexOptions,
+    TableIndexType, TableStats, TableVersion, TableWriteOptions, TableWriter, TextIndexOptions,
+    VectorIndexOptions, WriteResult, WriterStats,
 };

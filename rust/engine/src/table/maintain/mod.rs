@@ -34,8 +34,8 @@ pub use deletion_vectors::DeletionVectorResult;
 pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;
 pub use indexes::{
-    MaxTokenLength, OptimizedIndex, TableIndexInfo, TableIndexOptions, TableIndexType, TextIndexOptions,
-    VectorIndexOptions,
+    MaxTokenLength, OptimizedIndex, TableIndexInfo, TableIndexOptions, TableIndexType,
+    TextIndexOptions, VectorIndexOptions,
 };
 pub use relist::RelistReport;
 pub use repair::SsTableReport;
