@@ -2,8 +2,8 @@
 
 Owns the public names of the package. The extension module implements them, and its stub
 `_lancemem.pyi` is the reference of what is taken over unchanged; `table`, `scan`, `snapshot`,
-`indexes`, `change_feed`, `change_consumer` and `catalog` add what a Python program expects of a table. Does
-not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.torch` and
+`indexes`, `change_feed`, `change_consumer` and `catalog` add what a Python program expects of a
+table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.torch` and
 `Table.to_dataset`. Importing this package starts no thread and loads neither pandas nor pyarrow.
 """
 

@@ -1,9 +1,9 @@
 """The extension module, and the reference of what the package takes over from it unchanged.
 
 `Table`, `Scan`, `Snapshot` and `ChangeFeed` of the package are subclasses of the classes here.
-`lancemem.reads`, `lancemem.updates`, `lancemem.change_feed`, `lancemem.scan` and
-`lancemem.snapshot` document what they add, `lancemem.catalog` the functions that create and open
-tables.
+`lancemem.reads`, `lancemem.updates`, `lancemem.indexes`, `lancemem.change_feed`, `lancemem.scan`
+and `lancemem.snapshot` document what they add, `lancemem.catalog` the functions that create and
+open tables.
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
@@ -611,7 +611,7 @@ def drop_flushed_consumer(table: Table, name: str) -> None:
 def create_index(
     table: Table,
     column: str,
-    index_type: str,
+    index_type: _IndexType,
     *,
     name: str | None = None,
     replace: bool = False,

@@ -59,7 +59,10 @@ impl From<RustOptimized> for OptimizedIndex {
 
 #[doc = docstring!("create_index")]
 #[pyfunction]
-#[pyo3(signature = (table, column, index_type, **options))]
+#[pyo3(
+    signature = (table, column, index_type, **options),
+    text_signature = "(table, column, index_type, *, name=None, replace=False, **options)"
+)]
 fn create_index(
     py: Python<'_>,
     table: &Bound<'_, Table>,
