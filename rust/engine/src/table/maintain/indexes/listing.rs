@@ -62,13 +62,14 @@ impl Listed {
     pub async fn of(base: &Dataset) -> Result<Vec<Self>> {
         let described = base.describe_indices(None).await.in_base(ACTION)?;
         let own = described.iter().filter(|it| !it.segments().iter().all(is_system_index));
-        own.map(|it| Self::described(base, it.as_ref())).collect()
+        Ok(own.map(|it| Self::described(base, it.as_ref())).collect())
     }
 
-    fn described(base: &Dataset, index: &dyn IndexDescription) -> Result<Self> {
+    fn described(base: &Dataset, index: &dyn IndexDescription) -> Self {
         let segments = index.segments();
         let fields = segments.first().map(IndexMetadata::keyed_fields).unwrap_or_default();
-        let columns = fields.iter().map(|field| base.schema().field_path(*field).in_base(ACTION));
+        // A column that got another type meanwhile has another id.
+        let columns = fields.iter().filter_map(|field| base.schema().field_path(*field).ok());
         let covered = segments.iter().filter_map(|segment| segment.fragment_bitmap.as_ref());
         let covered = covered.fold(RoaringBitmap::new(), |all, segment| all | segment);
         let (mut indexed_rows, mut unindexed_rows) = (0, 0);
@@ -82,7 +83,7 @@ impl Listed {
         }
         let info = TableIndexInfo {
             name: index.name().to_owned(),
-            columns: columns.collect::<Result<_>>()?,
+            columns: columns.collect(),
             index_type: TableIndexType::name_of_lance(index.index_type()),
             metric: segments.first().and_then(metric_of),
             indexed_rows,
@@ -91,7 +92,7 @@ impl Listed {
         };
         let ids = segments.iter().map(|segment| segment.uuid).collect();
         let is_vector = index.type_url().ends_with(VECTOR_DETAILS);
-        Ok(Self { info, field: fields.first().copied(), is_vector, ids })
+        Self { info, field: fields.first().copied(), is_vector, ids }
     }
 
     /// Whether `of` is the type of this index, or both are types of indexes of vectors.

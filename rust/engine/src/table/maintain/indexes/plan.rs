@@ -96,9 +96,10 @@ impl PlannedIndex {
             let has_vector = format!("{} IS NOT NULL", quoted(&self.column));
             base.count_rows(Some(has_vector)).await.in_base(ACTION)?
         };
-        let why = if options.num_partitions == Some(needed) { "partitions" } else { "training" };
+        let is_number = options.num_partitions == Some(needed);
+        let why = if is_number { "partitions need" } else { "training needs" };
         Err(Error::input(format!(
-            "index '{}' of type {}: its {why} need at least {needed} rows with a vector in column \
+            "index '{}' of type {}: its {why} at least {needed} rows with a vector in column \
              '{}', the base table {} has {found}; rows above the base table count after \
              compact(flush=True)",
             self.name,
