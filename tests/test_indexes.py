@@ -111,7 +111,7 @@ def nearest() -> dict[str, Any]:
 
 @pytest.mark.parametrize("index_type", VECTOR_TYPES)
 def test_pylance_searches_each_type_of_vector_index(
-    index_type: Any,  # noqa: ANN401 - a literal
+    index_type: str,
     filled: lancemem.Table,
 ) -> None:
     made = filled.create_index("vec", index_type, metric="cosine", num_partitions=2)
@@ -130,7 +130,7 @@ def test_pylance_searches_each_type_of_vector_index(
 
 @pytest.mark.parametrize(("index_type", "column", "condition"), VALUE_TYPES)
 def test_pylance_answers_conditions_by_each_type_of_scalar_index(
-    index_type: Any,  # noqa: ANN401
+    index_type: str,
     column: str,
     condition: str,
     filled: lancemem.Table,
@@ -388,7 +388,7 @@ BAD: tuple[tuple[str, str, Mapping[str, Any], str], ...] = (
 @pytest.mark.parametrize(("column", "index_type", "options", "why"), BAD)
 def test_an_index_that_the_table_cannot_have_is_refused_before_it_is_built(
     column: str,
-    index_type: Any,  # noqa: ANN401
+    index_type: str,
     options: dict[str, Any],
     why: str,
     filled: lancemem.Table,

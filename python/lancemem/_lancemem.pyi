@@ -166,24 +166,6 @@ _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 # Query vectors: lists, arrays of NumPy and Arrow, tensors.
 _Query: TypeAlias = Sequence[Any] | Any
 _Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
-_IndexType: TypeAlias = Literal[
-    "IVF_FLAT",
-    "IVF_PQ",
-    "IVF_SQ",
-    "IVF_RQ",
-    "IVF_HNSW_FLAT",
-    "IVF_HNSW_PQ",
-    "IVF_HNSW_SQ",
-    "BTREE",
-    "BITMAP",
-    "LABEL_LIST",
-    "INVERTED",
-    "FTS",
-    "NGRAM",
-    "ZONEMAP",
-    "BLOOMFILTER",
-    "BLOOM_FILTER",
-]
 # How `get` treats a key without a row.
 _Missing: TypeAlias = Literal["drop", "null", "raise"]
 
@@ -611,7 +593,7 @@ def drop_flushed_consumer(table: Table, name: str) -> None:
 def create_index(
     table: Table,
     column: str,
-    index_type: _IndexType,
+    index_type: str,
     *,
     name: str | None = None,
     replace: bool = False,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import EllipsisType
 
-    from lancemem._lancemem import OptimizedIndex, TableIndex, _IndexType, _Metric
+    from lancemem._lancemem import OptimizedIndex, TableIndex, _Metric
 
 __all__ = ["TableIndexes"]
 
@@ -25,7 +25,7 @@ class TableIndexes(_lancemem.Table):
     def create_index(  # noqa: PLR0913 - each is an option of some type of index
         self,
         column: str,
-        index_type: _IndexType,
+        index_type: str,
         *,
         name: str | None = None,
         replace: bool = False,

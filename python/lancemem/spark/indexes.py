@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     import lancemem
-    from lancemem._lancemem import _IndexType
 
 INDEXES_DDL = (
     "name string, columns array<string>, type string, metric string, indexed_rows long, "
@@ -31,7 +30,7 @@ class IndexCalls:
     def create_index(
         self,
         column: str,
-        index_type: _IndexType,
+        index_type: str,
         *,
         name: str | None = None,
         replace: bool = False,
