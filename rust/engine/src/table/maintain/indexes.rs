@@ -247,3 +247,6 @@ async fn retried<T, C: Future<Output = Result<T>>>(
         backoff.wait().await;
     }
 }
+
+#[cfg(test)]
+mod held;
