@@ -23,7 +23,7 @@ use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::{Error, ErrorKind, Result};
 
 pub use index_type::TableIndexType;
 pub use listing::TableIndexInfo;
@@ -87,14 +87,21 @@ impl Table {
     ) -> Result<TableIndexInfo> {
         let started = Instant::now();
         let build = |base: Arc<Dataset>| async move {
-            let planned = PlannedIndex::new(&base, column, index_type, options).await?;
-            let Err(error) = planned.build(&base).boxed().await else { return Ok(planned.name) };
+            let planned = match PlannedIndex::new(&base, column, index_type, options).await {
+                Ok(planned) => planned,
+                // A newer version does not make such an index possible.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(Err(error)),
+                Err(error) => return Err(error),
+            };
+            let Err(error) = planned.build(&base).boxed().await else {
+                return Ok(Ok(planned.name));
+            };
             // The answer of an object store may have been lost, and not the commit.
             let listed = Listed::of(&*self.catalog.latest_base().await?).await?;
             let is_there = listed.iter().any(|index| index.ids.contains(&planned.id));
-            if is_there { Ok(planned.name) } else { Err(error) }
+            if is_there { Ok(Ok(planned.name)) } else { Err(error) }
         };
-        let name = retried(&self.catalog, MAX_BUILDS, build).await?;
+        let name = retried(&self.catalog, MAX_BUILDS, build).await??;
         let info = self.existing_index(&name).await?.ok_or_else(|| {
             let why = format!("the newest version of table {} lacks index '{name}'", self.uri());
             Error::storage(CREATING, why)
