@@ -54,6 +54,7 @@ BEFORE = {
     "README.md": "",
     "docs/changes.md": FLIGHTS + WRITTEN,
     "docs/compaction.md": FLIGHTS + WRITTEN,
+    "docs/indexes.md": FLIGHTS + WRITTEN,
     "docs/reading.md": FLIGHTS + WRITTEN + OTHER_LIBRARIES,
     "docs/schema-changes.md": FLIGHTS + WITHOUT_COLUMN + WRITTEN,
     "docs/search.md": "",

@@ -2,8 +2,8 @@
 
 Owns the public names of the package. The extension module implements them, and its stub
 `_lancemem.pyi` is the reference of what is taken over unchanged; `table`, `scan`, `snapshot`,
-`change_feed`, `change_consumer` and `catalog` add what a Python program expects of a table. Does
-not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.torch` and
+`indexes`, `change_feed`, `change_consumer` and `catalog` add what a Python program expects of a
+table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, `lancemem.torch` and
 `Table.to_dataset`. Importing this package starts no thread and loads neither pandas nor pyarrow.
 """
 
@@ -42,6 +42,7 @@ from lancemem._lancemem import (
     JobStoppedError,
     LancememError,
     MaintenanceConfig,
+    OptimizedIndex,
     RecordIndexReport,
     RelistReport,
     RemoteJob,
@@ -58,6 +59,7 @@ from lancemem._lancemem import (
     StagedSsTable,
     StaleTxnError,
     TableExistsError,
+    TableIndex,
     TableNotFoundError,
     TableStats,
     TableVersion,
@@ -122,6 +124,7 @@ __all__ = [
     "MaintenanceConfig",
     "MergeBuilder",
     "MergeResult",
+    "OptimizedIndex",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
@@ -142,6 +145,7 @@ __all__ = [
     "StaleTxnError",
     "Table",
     "TableExistsError",
+    "TableIndex",
     "TableNotFoundError",
     "TableStats",
     "TableVersion",

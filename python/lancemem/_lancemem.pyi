@@ -1,9 +1,9 @@
 """The extension module, and the reference of what the package takes over from it unchanged.
 
 `Table`, `Scan`, `Snapshot` and `ChangeFeed` of the package are subclasses of the classes here.
-`lancemem.reads`, `lancemem.updates`, `lancemem.change_feed`, `lancemem.scan` and
-`lancemem.snapshot` document what they add, `lancemem.catalog` the functions that create and open
-tables.
+`lancemem.reads`, `lancemem.updates`, `lancemem.indexes`, `lancemem.change_feed`, `lancemem.scan`
+and `lancemem.snapshot` document what they add, `lancemem.catalog` the functions that create and
+open tables.
 
 Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow tables and
 batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
@@ -62,6 +62,7 @@ __all__ = [
     "JobStoppedError",
     "LancememError",
     "MaintenanceConfig",
+    "OptimizedIndex",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
@@ -81,6 +82,7 @@ __all__ = [
     "StaleTxnError",
     "Table",
     "TableExistsError",
+    "TableIndex",
     "TableNotFoundError",
     "TableStats",
     "TableVersion",
@@ -98,9 +100,11 @@ __all__ = [
     "changes_consumer",
     "changes_consumers",
     "connect_job",
+    "create_index",
     "create_table",
     "drop_changes_consumer",
     "drop_flushed_consumer",
+    "drop_index",
     "drop_table",
     "enable",
     "evaluate",
@@ -112,6 +116,8 @@ __all__ = [
     "move_changes_consumer",
     "move_flushed_consumer",
     "open_table",
+    "optimize_indexes",
+    "table_indexes",
     "unsharded",
 ]
 
@@ -583,6 +589,81 @@ def drop_flushed_consumer(table: Table, name: str) -> None:
 
     Raises:
         InvalidInputError: There is no consumer of that name.
+        RetryableError: The storage failed.
+    """
+
+def create_index(
+    table: Table,
+    column: str,
+    index_type: str,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    **options: Any,  # noqa: ANN401 - the options of all types of indexes
+) -> TableIndex:
+    """Create an index of a column of the base table.
+
+    `Table.create_index` calls this, and documents the options.
+
+    Args:
+        table: The table.
+        column: The column.
+        index_type: The type, in upper or lower case.
+        name: The name. Default: that of the column and `_idx`.
+        replace: Replace the index of that name.
+        options: Options of the type, each by its name.
+
+    Returns:
+        The index.
+
+    Raises:
+        InvalidInputError: The table cannot have such an index.
+        RetryableError: The storage failed.
+    """
+
+def table_indexes(table: Table) -> list[TableIndex]:
+    """List the indexes of the base table, by name.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The indexes.
+
+    Raises:
+        RetryableError: The storage failed.
+    """
+
+def drop_index(table: Table, name: str) -> None:
+    """Drop an index of the base table.
+
+    Args:
+        table: The table.
+        name: The name of the index.
+
+    Raises:
+        InvalidInputError: No index has that name.
+        RetryableError: The storage failed.
+    """
+
+def optimize_indexes(
+    table: Table,
+    names: Sequence[str] | None = None,
+    *,
+    num_indices_to_merge: int | None = None,
+) -> list[OptimizedIndex]:
+    """Add rows that the indexes of the base table do not cover to the indexes.
+
+    Args:
+        table: The table.
+        names: The names of the indexes. Default: all.
+        num_indices_to_merge: As in `Table.optimize_indexes`.
+
+    Returns:
+        The indexes that changed.
+
+    Raises:
+        InvalidInputError: No index has one of the names.
         RetryableError: The storage failed.
     """
 
@@ -3294,6 +3375,62 @@ class RecordIndexReport:
     def num_fragments_uncovered(self) -> int: ...
     @property
     def damage(self) -> list[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class TableIndex:
+    """An index of the base table.
+
+    Attributes:
+        name: Its name.
+        columns: The indexed columns.
+        type: Its type, by the name that `Table.create_index` takes.
+        metric: The metric of an index of vectors. None for other types.
+        indexed_rows: Rows of the base table that the index covers.
+        unindexed_rows: Rows of the base table that it does not cover. A read looks at these
+            without the index; `Table.optimize_indexes` adds them.
+        segments: Parts of the index, each with files of its own. A read looks into all of them.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def columns(self) -> list[str]: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def metric(self) -> _Metric | None: ...
+    @property
+    def indexed_rows(self) -> int: ...
+    @property
+    def unindexed_rows(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
+class OptimizedIndex:
+    """What `Table.optimize_indexes` did to an index.
+
+    Attributes:
+        name: Its name.
+        added_rows: Rows of the base table that it covers now and did not cover before.
+        segments_before: Its segments before.
+        segments: Its segments now.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def added_rows(self) -> int: ...
+    @property
+    def segments_before(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -1,8 +1,8 @@
 """`Table`: a table in Python.
 
 Owns the class, its pickle and its description. Does not own its reads (`reads`), its updates
-(`updates`), its change feeds (`change_feed`), or the functions that make and open tables
-(`catalog`).
+(`updates`), its indexes (`indexes`), its change feeds (`change_feed`), or the functions that make
+and open tables (`catalog`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from lancemem import _lancemem, preview
 from lancemem.change_feed import TableChangeFeeds
+from lancemem.indexes import TableIndexes
 from lancemem.other_names import way_of_table
 from lancemem.reads import TableReads
 from lancemem.updates import TableUpdates
@@ -28,7 +29,7 @@ __all__ = ["Table"]
 _NAMED = 12
 
 
-class Table(TableReads, TableUpdates, TableChangeFeeds):
+class Table(TableReads, TableUpdates, TableIndexes, TableChangeFeeds):
     """A Lance table with shards that take upserts. Made by `create_table`, `open_table`, `enable`.
 
     A table has `__arrow_c_stream__`, so what reads Arrow reads it. Iterating over it reads batches,

@@ -162,6 +162,6 @@ class OptimizeBuilder:
         """
         raise lancemem.InvalidInputError(
             "a lancemem table has no Z-order: rows are found by their key (lookup); for conditions "
-            "on other columns create an index of Lance on the base table "
-            "(table.handle.to_lance().create_scalar_index), and call executeCompaction()"
+            "on other columns create an index of the base table (table.create_index(column, "
+            "'BTREE')), and call executeCompaction()"
         )

@@ -34,6 +34,7 @@ from lancemem.spark.change_reads import ChangeReads, feed_columns, in_arrival_or
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs, own_shards
+from lancemem.spark.indexes import IndexCalls
 from lancemem.spark.job_description import described
 from lancemem.spark.merge import MergeBuilder, MergeResult
 from lancemem.spark.search import VectorSearch
@@ -161,7 +162,7 @@ class _Running:
     streams: list[StreamingQuery] = field(default_factory=list)
 
 
-class LancememTable(DeltaNames, ChangeReads, VectorSearch):
+class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
     """A lancemem table, bound to a Spark session.
 
     Example:

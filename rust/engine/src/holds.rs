@@ -20,7 +20,7 @@ pub enum Hold {
     Drain,
     /// A rewrite of dead fragments has chosen them at one version, and reads them next.
     Rewrite,
-    /// An update of indexes has read its base version, and begins.
+    /// An update of indexes, or the build of one, has read its base version, and begins.
     Indexes,
     /// Any commit to the base table: Lance has checked it against the versions since its read
     /// version. Next the engine checks that there are no others.

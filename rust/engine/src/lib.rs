@@ -22,6 +22,7 @@ pub mod garbage;
 mod holds;
 mod lance_threads;
 pub mod lookup;
+mod metric;
 pub mod plan;
 pub mod provider;
 pub mod record_index;
@@ -55,16 +56,18 @@ pub use lancemem_core::types::{
     ShardId, Txn, TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
+pub use metric::Metric;
 pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
-pub use search::{Metric, QueryVectors, SearchOptions};
+pub use search::{QueryVectors, SearchOptions};
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
     FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,
-    RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog, SnapshotQuery, SsTableReport,
-    StagedSsTable, Table, TableStats, TableVersion, TableWriteOptions, TableWriter, WriteResult,
-    WriterStats,
+    MaxTokenLength, OptimizedIndex, RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog,
+    SnapshotQuery, SsTableReport, StagedSsTable, Table, TableIndexInfo, TableIndexOptions,
+    TableIndexType, TableStats, TableVersion, TableWriteOptions, TableWriter, TextIndexOptions,
+    VectorIndexOptions, WriteResult, WriterStats,
 };

@@ -26,6 +26,7 @@ mod errors;
 mod filter;
 mod finalization;
 mod flushed_changes;
+mod indexes;
 mod input;
 mod input_changes;
 mod job;
@@ -62,6 +63,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     flushed_changes::register(module)?;
     input_changes::register(module)?;
     bulk::register(module)?;
+    indexes::register(module)?;
     module.add_class::<admin::Admin>()?;
     module.add_class::<job::Job>()?;
     writer::register(module)?;

@@ -104,7 +104,8 @@ fn is_some(value: &&Bound<'_, PyAny>) -> bool {
     !value.is_none()
 }
 
-fn metric(value: &Bound<'_, PyAny>) -> PyResult<Option<Metric>> {
+/// A metric by its name.
+pub fn metric(value: &Bound<'_, PyAny>) -> PyResult<Option<Metric>> {
     let name: Option<String> = typed("metric", value)?;
     name.map(|name| name.parse()).transpose().map_err(|error| to_py(&error))
 }
@@ -119,7 +120,7 @@ fn distance_range(value: &Bound<'_, PyAny>) -> PyResult<(Option<f32>, Option<f32
 }
 
 /// The value of an argument in its type. Python's own error does not name the argument.
-fn typed<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
+pub fn typed<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
     value.extract().map_err(|error| {
         let error: PyErr = T::Error::into(error);
         if error.get_type(value.py()).is(PyTypeError::type_object(value.py())) {
@@ -137,7 +138,8 @@ where
     typed::<Given<T>>(name, value)?.named(name)
 }
 
-fn maybe_number<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Option<T>>
+/// The number of an argument that may be None.
+pub fn maybe_number<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Option<T>>
 where
     Given<T>: FromPyObjectOwned<'py>,
 {

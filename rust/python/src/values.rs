@@ -70,6 +70,11 @@ pub fn html_of(name: &str, fields: &[(&str, String)]) -> String {
     format!("<table><caption>{name}</caption>{}</table>", rows.collect::<Vec<_>>().concat())
 }
 
+/// The name of a field in Python. In Rust it may be a keyword.
+pub fn plain(field: &str) -> &str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
+
 macro_rules! value {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
@@ -79,8 +84,10 @@ macro_rules! value {
 
         impl Repr for $name {
             fn repr(&self) -> String {
-                let fields: Vec<String> =
-                    vec![$(format!("{}={}", stringify!($field), self.$field.repr())),*];
+                let fields: Vec<String> = vec![$({
+                    let name = $crate::values::plain(stringify!($field));
+                    format!("{name}={}", self.$field.repr())
+                }),*];
                 format!("{}({})", stringify!($name), fields.join(", "))
             }
         }
@@ -93,7 +100,8 @@ macro_rules! value {
 
             #[pyo3(name = "_repr_html_")]
             fn html(&self) -> String {
-                let fields = [$((stringify!($field), self.$field.repr())),*];
+                let name = $crate::values::plain;
+                let fields = [$((name(stringify!($field)), self.$field.repr())),*];
                 $crate::values::html_of(stringify!($name), &fields)
             }
         }

@@ -91,6 +91,7 @@ const BELOW_TABLE: &[&str] = &[
     "changes",
     "compaction",
     "garbage",
+    "metric",
     "table",
 ];
 
@@ -111,6 +112,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "holds", &[], NO_WRITER),
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
     layer(ENGINE, "row_address", &[], PURE),
+    layer(ENGINE, "metric", &[], PURE),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
     layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),

@@ -16,17 +16,18 @@ use crate::holds::{Hold, pass};
 
 const ACTION: &str = "updating the indexes of the base table";
 
-/// Adds the fragments that an index does not cover to the indexes of `base`. Returns the version.
+/// Adds the fragments that an index does not cover to the indexes of `base`, as `options` say.
+/// Returns the version.
 ///
 /// # Errors
 /// A storage error; of kind retry also where a version since `base` was cleaned up.
-pub async fn update_indexes(base: &Dataset) -> Result<u64> {
+pub async fn update_indexes(base: &Dataset, options: &OptimizeOptions) -> Result<u64> {
     let indices = base.load_indices().await.context(ACTION)?;
     if indices.iter().all(is_system_index) {
         return Ok(base.version().version);
     }
     let mut dataset = committing(base).await.context(ACTION)?;
     pass(Hold::Indexes, base.uri()).await;
-    dataset.optimize_indices(&OptimizeOptions::default()).await.context(ACTION)?;
+    dataset.optimize_indices(options).await.context(ACTION)?;
     Ok(dataset.version().version)
 }

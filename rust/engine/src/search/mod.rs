@@ -23,7 +23,6 @@ mod distance_exec;
 mod index_search;
 mod late_columns;
 mod layout;
-mod metric;
 mod node;
 mod options;
 mod planner;
@@ -33,7 +32,7 @@ mod table_index;
 mod top_k;
 mod vector_column;
 
-pub use metric::Metric;
+pub use crate::metric::Metric;
 pub use options::{QueryVectors, SearchOptions};
 
 /// The column of a result that holds the distance of its row, as in Lance.

@@ -30,8 +30,9 @@ pub use catalog::{
     Catalog, CreateOptions, Location, MaintenanceConfig, Shard, ShardLog, TableStats, TableVersion,
 };
 pub use maintain::{
-    DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, RelistReport, SkippedLog,
-    SsTableReport,
+    DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, MaxTokenLength,
+    OptimizedIndex, RelistReport, SkippedLog, SsTableReport, TableIndexInfo, TableIndexOptions,
+    TableIndexType, TextIndexOptions, VectorIndexOptions,
 };
 pub use read::{ConsumerInfo, FlushedConsumer, LiveJob, Scan, ScanOptions, SnapshotQuery};
 pub use write::{

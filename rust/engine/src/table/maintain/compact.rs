@@ -17,11 +17,12 @@ use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
+use super::indexes::update_all;
 use super::record_index::LinkedFragment;
 use crate::changes::Changelog;
 use crate::compaction::{
     Compaction, CompactionResult, CompactionSettings, LogHandling, Rewritten,
-    rewrite_dead_fragments, update_indexes,
+    rewrite_dead_fragments,
 };
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
@@ -40,7 +41,7 @@ const FAILURES: u32 = 4;
 /// Plans that find damage without a concurrent compaction. Another program may have cleaned up the
 /// base version of the plan.
 const DAMAGED_PLANS: u32 = 3;
-/// Attempts to rewrite dead fragments, or to update indexes, beside concurrent commits.
+/// Attempts to rewrite dead fragments beside concurrent commits.
 const MAX_REWRITES: usize = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -181,7 +182,7 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let version = update_table_indexes(&self.catalog).await?;
+            let version = update_all(&self.catalog).boxed().await?;
             result.base_version = result.base_version.max(version);
         }
         self.publish_stored_changes().await;
@@ -310,26 +311,6 @@ async fn rewrite_dead(catalog: &Catalog, max_dead_share: f64) -> Result<Rewritte
         if !rewritten.is_overtaken || backoff.is_last() {
             return Ok(rewritten);
         }
-        backoff.wait().await;
-    }
-}
-
-/// Updates the table's indexes, with a few retries after concurrent commits.
-async fn update_table_indexes(catalog: &Catalog) -> Result<u64> {
-    let mut backoff = Backoff::at_once(MAX_REWRITES);
-    loop {
-        let base = catalog.latest_base().await?;
-        catalog.make_durable(&base).await?;
-        let error = match update_indexes(&base).await {
-            Ok(version) => return Ok(version),
-            Err(error) => error,
-        };
-        let newest = catalog.latest_base().await?.version().version;
-        if newest == base.version().version || backoff.is_last() {
-            return Err(error);
-        }
-        let attempt = backoff.attempt();
-        tracing::info!(table = catalog.uri(), attempt, %error, "the indexes are updated again");
         backoff.wait().await;
     }
 }

@@ -1,12 +1,13 @@
 //! The maintain wing: how a table stays small and whole.
 //!
-//! Owns: the flush of logs, compaction, garbage collection, the record index, deletion vectors,
-//! stored changes, repair, and the background task that runs them beside a job.
+//! Owns: the flush of logs, compaction, the indexes of the base table, garbage collection, the
+//! record index, deletion vectors, stored changes, repair, and the background task that runs them
+//! beside a job.
 //! Does not own: the rules (`crate::compaction`, `crate::garbage`, `crate::record_index`,
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
-//! Reading order: `flush`, `compact`, `foreign`, `changelog`, `flushed_changes`, `garbage`,
-//! `record_index`, `deletion_vectors`, `repair`, `relist`, `background`.
+//! Reading order: `flush`, `compact`, `foreign`, `indexes`, `changelog`, `flushed_changes`,
+//! `garbage`, `record_index`, `deletion_vectors`, `repair`, `relist`, `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
@@ -21,6 +22,7 @@ mod flush;
 mod flushed_changes;
 mod foreign;
 mod garbage;
+mod indexes;
 mod record_index;
 mod relist;
 mod repair;
@@ -31,5 +33,9 @@ pub(super) use changelog::PublishedState;
 pub use deletion_vectors::DeletionVectorResult;
 pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;
+pub use indexes::{
+    MaxTokenLength, OptimizedIndex, TableIndexInfo, TableIndexOptions, TableIndexType,
+    TextIndexOptions, VectorIndexOptions,
+};
 pub use relist::RelistReport;
 pub use repair::SsTableReport;

@@ -1,7 +1,7 @@
 //! The metrics of distances.
 //!
 //! Owns: their names, and which of them fit a type of elements.
-//! Does not own: distances (`distance`).
+//! Does not own: distances (`search`), or indexes (`table`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,16 +38,16 @@ impl Metric {
     }
 
     /// The metric of a column without an index.
-    pub(super) fn default_of(element: &DataType) -> Self {
+    pub(crate) fn default_of(element: &DataType) -> Self {
         if *element == DataType::UInt8 { Self::Hamming } else { Self::L2 }
     }
 
     /// Whether vectors with elements of this type have such a distance.
-    pub(super) fn fits(self, element: &DataType) -> bool {
+    pub(crate) fn fits(self, element: &DataType) -> bool {
         (self == Self::Hamming) == (*element == DataType::UInt8)
     }
 
-    pub(super) const fn of_lance(self) -> DistanceType {
+    pub(crate) const fn of_lance(self) -> DistanceType {
         match self {
             Self::L2 => DistanceType::L2,
             Self::Cosine => DistanceType::Cosine,
