@@ -674,6 +674,9 @@ class WriterConfig:
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
+        index_flushed: Flushed SSTables get the indexes of the base table (docs/decisions/0032). With
+            False a flush takes less time, a search reads all rows of the SSTable, and pylance does
+            not find its rows by index. Default: True.
         fsync: On a local disk, file and folder are synced before a put counts as durable. With
             False a put survives a killed process, but not a power cut. Default: True.
         max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
@@ -707,6 +710,7 @@ class WriterConfig:
         durable: bool | None = None,
         sync_index: bool | None = None,
         key_index: Literal["hash", "skip_list"] | None = None,
+        index_flushed: bool | None = None,
         fsync: bool | None = None,
         max_memtable_rows: int | None = None,
         max_memtable_bytes: int | None = None,
@@ -725,6 +729,8 @@ class WriterConfig:
     def sync_index(self) -> bool | None: ...
     @property
     def key_index(self) -> str | None: ...
+    @property
+    def index_flushed(self) -> bool | None: ...
     @property
     def fsync(self) -> bool | None: ...
     @property

@@ -18,6 +18,7 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use tokio::sync::OnceCell;
 
 use super::base::BaseCache;
 use super::cache::{CacheBudget, CacheStats, Cached};
@@ -72,6 +73,8 @@ pub struct SsTableHandle {
     pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
+    /// Set once the files of its indexes were compared with their checksums.
+    verified_indexes: OnceCell<()>,
 }
 
 impl SsTableHandle {
@@ -147,6 +150,21 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
+    /// The SSTable as a dataset whose Lance indexes may be searched: their files were compared with
+    /// their checksums. `None` where the SSTable of another writer may have rows that its indexes
+    /// lack, and in a read without verification, which uses rows alone.
+    ///
+    /// # Errors
+    /// Damage, with the file's name; a storage error.
+    pub async fn indexed(&self) -> Result<Option<&Arc<Dataset>>> {
+        if !self.trusted || !self.verifies || self.dataset.manifest().index_section.is_none() {
+            return Ok(None);
+        }
+        let verify = async || self.verify_small(SsTableFiles::Indexes).await.map(drop);
+        self.verified_indexes.get_or_try_init(verify).await?;
+        Ok(Some(&self.dataset))
+    }
+
     /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an
     /// object store has checksums of its own. An SSTable that lance wrote has no checksums.
     ///
@@ -162,7 +180,7 @@ impl SsTableHandle {
     /// The same for the files `files`, unless they are large. Returns their stamps from before the
     /// comparison, or `None` where large files were not compared.
     async fn verify_small(&self, files: SsTableFiles) -> Result<Option<FileStamps>> {
-        self.refuse_no_file().await?;
+        self.refuse_no_file(files).await?;
         let stamps = self.stamps(files).await?;
         match stamps.bytes() {
             Some(bytes) if bytes > COMPARED_BYTES => {
@@ -175,11 +193,11 @@ impl SsTableHandle {
         Ok(Some(stamps))
     }
 
-    /// Refuses the SSTable where a data or deletion file is not a regular file. It does so even
+    /// Refuses the SSTable where one of the files is not a regular file. It does so even
     /// where files are not compared, because opening a pipe could block forever.
-    async fn refuse_no_file(&self) -> Result<()> {
+    async fn refuse_no_file(&self, files: SsTableFiles) -> Result<()> {
         let name = self.name();
-        match no_file(&self.dataset).await.context(&name)? {
+        match no_file(&self.dataset, files).await.context(&name)? {
             None => Ok(()),
             Some(DamagedFile { file, kind }) => {
                 let detail = "found a folder, a pipe, a socket, a device or a link to itself";
@@ -501,6 +519,7 @@ impl SsTableCache {
             rows: physical_rows(&dataset),
             row_bytes: None,
             pages_read: AtomicU64::new(0),
+            verified_indexes: OnceCell::new(),
             columns: Arc::new(with_ids(dataset.schema())),
             row_readers: RowReaders::default(),
             dataset,
