@@ -137,9 +137,7 @@ pub async fn plan_scan(
     let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
-        if !request.sources.has(arm)
-            || is_left_out(&pruned, planner.part.as_ref(), arm - 1)
-        {
+        if !request.sources.has(arm) || is_left_out(&pruned, planner.part.as_ref(), arm - 1) {
             continue;
         }
         match source {

@@ -113,7 +113,7 @@ impl FlushedIndexes {
 async fn specs_of(base: &Dataset, known: &[Arc<IndexSpec>]) -> Result<Vec<Arc<IndexSpec>>> {
     let details = base.mem_wal_index_details().await?;
     let is_maintained =
-        |name: &String| details.as_ref().is_none_or(|details| maintains(details, name));
+        |name: &str| details.as_ref().is_none_or(|details| maintains(details, name));
     let mut specs: Vec<Arc<IndexSpec>> = Vec::new();
     for index in base.load_indices().await?.iter() {
         let is_there = specs.iter().any(|spec| spec.index.name == index.name);
@@ -139,8 +139,8 @@ async fn specs_of(base: &Dataset, known: &[Arc<IndexSpec>]) -> Result<Vec<Arc<In
     Ok(specs)
 }
 
-fn maintains(details: &MemWalIndexDetails, name: &String) -> bool {
-    details.maintain_all_indexes || details.maintained_indexes.contains(name)
+fn maintains(details: &MemWalIndexDetails, name: &str) -> bool {
+    details.maintain_all_indexes || details.maintained_indexes.iter().any(|it| it == name)
 }
 
 /// The spec of one index; `None` for one that SSTables do not carry.
@@ -181,8 +181,7 @@ pub async fn model_of(base: &Dataset, index: &IndexMetadata) -> Result<Option<Mo
     if is_old || index.fragment_bitmap.as_ref().is_some_and(roaring::RoaringBitmap::is_empty) {
         return Ok(None);
     }
-    let opened =
-        base.open_vector_index(&column.name, &index.uuid, &NoOpMetricsCollector).await?;
+    let opened = base.open_vector_index(&column.name, &index.uuid, &NoOpMetricsCollector).await?;
     let Some(centroids) = opened.ivf_model().centroids.clone() else { return Ok(None) };
     let (quantizer, metric) = (opened.quantizer(), opened.metric_type());
     Ok(Some(Model { ivf: IvfModel::new(centroids, None), quantizer, metric }))

@@ -61,7 +61,8 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     }
     // For SSTables of other writers lance looks for the newest version itself.
     if let Some(OwnManifest { message, file_bytes }) = only_manifest(context, path).await? {
-        builder = builder.with_commit_handler(Arc::new(OnlyVersion { file_bytes: Some(file_bytes) }));
+        builder =
+            builder.with_commit_handler(Arc::new(OnlyVersion { file_bytes: Some(file_bytes) }));
         builder = builder.with_serialized_manifest(&message)?;
     }
     let sstable = builder.load().await?;
