@@ -168,6 +168,8 @@ pub enum SsTableFiles {
     Keys,
     /// Lance's indexes.
     Indexes,
+    /// All files but Lance's indexes: what a compaction reads and persists.
+    Moved,
     /// All files, the bloom filter included.
     All,
 }
@@ -335,10 +337,11 @@ fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
             SsTableFiles::Rows => !file.starts_with(KEY_INDEX) && !file.starts_with(INDEXES),
             SsTableFiles::Keys => file.starts_with(KEY_INDEX),
             SsTableFiles::Indexes => file.starts_with(INDEXES),
+            SsTableFiles::Moved => !file.starts_with(INDEXES),
             SsTableFiles::All => true,
         })
         .collect();
-    if files == SsTableFiles::All
+    if matches!(files, SsTableFiles::All | SsTableFiles::Moved)
         && let Some(sum) = sstable.config().get(bloom::CHECKSUM)
     {
         sums.push((read::BLOOM_FILTER.to_owned(), sum.clone()));

@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 use super::key_types::Key;
 use crate::sstable::{
-    IndexSpecs, SsTableContext, SsTableInput, SsTableWritten, open_sstable, storage_schema, write_sstable,
+    IndexSpecs, SsTableContext, SsTableInput, SsTableWritten, open_sstable, storage_schema,
+    write_sstable,
 };
 
 /// The one shard of each table here.

@@ -27,7 +27,8 @@ use super::running::{self, JobAddress};
 use crate::errors::Context;
 use crate::schema::{LatestBase, VersionStamp};
 use crate::sstable::{
-    BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table, write_sstable,
+    BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
+    write_sstable,
 };
 use crate::table::Table;
 use crate::table::catalog::{
