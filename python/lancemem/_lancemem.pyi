@@ -1228,8 +1228,8 @@ class Table:
             prefilter: Whether `filter` chooses the rows that are compared. If not, it chooses among
                 the `k` nearest rows, so that fewer may be left.
             exact: Whether to use no index: the result is that of comparing every row.
-            fast_search: Whether to search the rows of the base table's index alone, without newer
-                rows.
+            fast_search: Whether to search the indexes of the base table and of flushed SSTables
+                alone, without rows that are in no index, such as those in memory.
             offset: Number of rows, of each query, that are skipped first.
             consistency: As in `scan`.
             jobs: As in `scan`.
