@@ -148,7 +148,7 @@ impl IndexSearch {
 
     async fn candidates(&self, query: usize, ask: usize) -> Result<Candidates> {
         let source = &self.source;
-        let scanner = source.named(self.scanner(&self.request.queries.vectors[query], ask))?;
+        let scanner = source.planned(self.scanner(&self.request.queries.vectors[query], ask))?;
         let rows = source.named(scanner.try_into_batch().await)?;
         let found = rows.num_rows();
         // Fewer than asked for: the partitions that were probed have no more, or the table has not.

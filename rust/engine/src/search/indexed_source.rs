@@ -12,7 +12,7 @@ use lancemem_core::types::{Freshness, Result};
 
 use super::Metric;
 use super::table_index::TableIndex;
-use crate::errors::{BaseContext, SsTableErrors};
+use crate::errors::{BaseContext, SsTableErrors, from_base};
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, Source, SsTableHandle};
 use crate::visibility::{DeadRows, KnownRows};
@@ -92,6 +92,17 @@ impl IndexedSource {
     /// lancemem made has no graph, whose walk may miss rows.
     pub const fn is_searched_to_its_end(&self) -> bool {
         self.sstable.is_some()
+    }
+
+    /// The result of planning a read by Lance, with an error that names the source.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn planned<T>(&self, planned: lance_core::Result<T>) -> Result<T> {
+        match &self.sstable {
+            Some(name) => planned.in_sstable(name),
+            None => planned.map_err(|error| from_base(SEARCHING, error)),
+        }
     }
 
     /// The result of a read by Lance, with an error that names the source.

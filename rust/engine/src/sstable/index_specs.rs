@@ -174,7 +174,7 @@ async fn spec_of(base: &Dataset, index: IndexMetadata) -> Result<Option<IndexSpe
 /// # Errors
 /// An error of Lance that opens the index.
 pub async fn model_of(base: &Dataset, index: &IndexMetadata) -> Result<Option<Model>> {
-    let of_field = |field| base.schema().field_by_id(field);
+    let of_field = |field: i32| base.schema().field_by_id(field);
     let Some(column) = index.fields.first().copied().and_then(of_field) else { return Ok(None) };
     let mut files = index.files.iter().flatten();
     let is_old = index.files.is_some() && !files.any(|it| it.path == INDEX_AUXILIARY_FILE_NAME);

@@ -144,20 +144,32 @@ async fn build_index(mut sstable: Dataset, spec: &IndexSpec, uuid: Uuid) -> Resu
         }
         Build::BTree => {
             let params = ScalarIndexParams::for_builtin(BuiltinIndexType::BTree);
-            let builder =
-                CreateIndexBuilder::new(&mut sstable, &[&column], IndexType::BTree, &params);
+            let builder = CreateIndexBuilder::new(
+                &mut sstable,
+                &[column.as_str()],
+                IndexType::BTree,
+                &params,
+            );
             trained(builder, spec, uuid).await
         }
         Build::Bitmap => {
             let params = ScalarIndexParams::for_builtin(BuiltinIndexType::Bitmap);
-            let builder =
-                CreateIndexBuilder::new(&mut sstable, &[&column], IndexType::Bitmap, &params);
+            let builder = CreateIndexBuilder::new(
+                &mut sstable,
+                &[column.as_str()],
+                IndexType::Bitmap,
+                &params,
+            );
             trained(builder, spec, uuid).await
         }
         Build::Inverted(params) => {
             let params = params.as_ref();
-            let builder =
-                CreateIndexBuilder::new(&mut sstable, &[&column], IndexType::Inverted, params);
+            let builder = CreateIndexBuilder::new(
+                &mut sstable,
+                &[column.as_str()],
+                IndexType::Inverted,
+                params,
+            );
             trained(builder, spec, uuid).await
         }
     }
