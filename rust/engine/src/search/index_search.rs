@@ -24,9 +24,8 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use lance::dataset::scanner::Scanner;
+use lance::dataset::scanner::{RowAddrMask, RowAddrTreeMap, Scanner};
 use lance_file::version::ConcreteFileVersion;
-use lance_index::{RowAddrMask, RowAddrTreeMap};
 use lancemem_core::types::Result;
 
 use super::distance::Scorer;
@@ -98,8 +97,9 @@ impl Leaf for IndexSearch {
     }
 
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
-        let searches = (0..self.request.queries.vectors.len()).map(|query| {
-            let search = self.clone();
+        let search = self.clone();
+        let searches = (0..self.request.queries.vectors.len()).map(move |query| {
+            let search = search.clone();
             async move { search.of_query(query).await }
         });
         let found = stream::iter(searches).buffered(QUERIES_AT_ONCE);

@@ -46,8 +46,9 @@ impl Planner<'_> {
     /// # Errors
     /// An input error for columns that are not there, or a search of an index that is not there.
     pub async fn plan(&self) -> Result<ScanPlan> {
-        let index = self.base_index().await?;
-        let metric = self.metric(index.as_ref())?;
+        let of_column = base_index(self.snapshot, &self.request.column.name).await?;
+        let metric = self.metric(of_column.as_ref())?;
+        let index = self.usable(of_column)?;
         let layout = Arc::new(self.layout(index.is_none())?);
         let scorer = Arc::new(Scorer {
             queries: self.request.queries.vectors.clone(),
@@ -78,15 +79,11 @@ impl Planner<'_> {
     }
 
     /// The index to search the base table by; `None` where its rows are to be read.
-    async fn base_index(&self) -> Result<Option<TableIndex>> {
+    fn usable(&self, of_column: Option<TableIndex>) -> Result<Option<TableIndex>> {
         let (request, options) = (&self.request, &self.request.options);
-        let index = if self.may_use_indexes() {
-            base_index(self.snapshot, &request.column.name).await?
-        } else {
-            None
-        };
         let metric = request.metric;
-        let index = index.filter(|index| metric.is_none_or(|metric| metric == index.metric));
+        let fits = |index: &TableIndex| metric.is_none_or(|metric| metric == index.metric);
+        let index = of_column.filter(fits).filter(|_| self.may_use_indexes());
         if options.fast_search && index.is_none() {
             let of_metric = metric.map_or_else(String::new, |it| format!(" of metric '{it}'"));
             return Err(Error::input(format!(

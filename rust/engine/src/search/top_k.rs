@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int32Type};
-use arrow_array::{Array, RecordBatch, UInt32Array};
+use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as PlanResult};

@@ -3,8 +3,6 @@
 //! Owns: the choice of the column, and the query vectors in the type of its elements.
 //! Does not own: distances (`distance`).
 
-use std::sync::Arc;
-
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef};
@@ -157,11 +155,13 @@ impl VectorColumn {
 /// The type of a column of `width` numbers.
 #[cfg(test)]
 pub(super) fn vectors_of(width: i32) -> DataType {
-    DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), width)
+    DataType::FixedSizeList(std::sync::Arc::new(Field::new("item", DataType::Float32, true)), width)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow_array::{Float32Array, Int64Array};
 
     use super::*;
