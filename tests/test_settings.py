@@ -25,6 +25,7 @@ WRITER_DEFAULTS: dict[str, Any] = {
     "durable": True,
     "sync_index": True,
     "key_index": "hash",
+    "index_flushed": True,
     "fsync": True,
     "max_memtable_rows": 100_000,
     "max_memtable_bytes": 256 << 20,

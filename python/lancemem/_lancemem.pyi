@@ -757,6 +757,9 @@ class WriterConfig:
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
+        index_flushed: Flushed SSTables get the indexes of the base table (docs/decisions/0032). With
+            False a flush takes less time, a search reads all rows of the SSTable, and pylance does
+            not find its rows by index. Default: True.
         fsync: On a local disk, file and folder are synced before a put counts as durable. With
             False a put survives a killed process, but not a power cut. Default: True.
         max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.
@@ -790,6 +793,7 @@ class WriterConfig:
         durable: bool | None = None,
         sync_index: bool | None = None,
         key_index: Literal["hash", "skip_list"] | None = None,
+        index_flushed: bool | None = None,
         fsync: bool | None = None,
         max_memtable_rows: int | None = None,
         max_memtable_bytes: int | None = None,
@@ -808,6 +812,8 @@ class WriterConfig:
     def sync_index(self) -> bool | None: ...
     @property
     def key_index(self) -> str | None: ...
+    @property
+    def index_flushed(self) -> bool | None: ...
     @property
     def fsync(self) -> bool | None: ...
     @property
@@ -1305,8 +1311,8 @@ class Table:
             prefilter: Whether `filter` chooses the rows that are compared. If not, it chooses among
                 the `k` nearest rows, so that fewer may be left.
             exact: Whether to use no index: the result is that of comparing every row.
-            fast_search: Whether to search the rows of the base table's index alone, without newer
-                rows.
+            fast_search: Whether to search the indexes of the base table and of flushed SSTables
+                alone, without rows that are in no index, such as those in memory.
             offset: Number of rows, of each query, that are skipped first.
             consistency: As in `scan`.
             jobs: As in `scan`.

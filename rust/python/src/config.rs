@@ -70,6 +70,7 @@ settings! {
         durable: bool,
         sync_index: bool,
         key_index: String,
+        index_flushed: bool,
         fsync: bool,
         max_memtable_rows: usize,
         max_memtable_bytes: usize,
@@ -117,6 +118,7 @@ impl WriterConfig {
         set(&mut config.durable_write, own.durable);
         set(&mut config.sync_indexed_write, own.sync_index);
         set(&mut config.key_index, own.kind()?);
+        set(&mut config.index_flushed, own.index_flushed);
         set(&mut config.fsync, own.fsync);
         set(&mut config.max_memtable_rows, own.max_memtable_rows);
         set(&mut config.max_memtable_size, own.max_memtable_bytes);

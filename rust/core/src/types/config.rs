@@ -50,6 +50,7 @@ impl std::str::FromStr for KeyIndexKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own, with its name")]
 pub struct WriterConfig {
     /// Whether `put` returns only after its rows are in the WAL.
     pub durable_write: bool,
@@ -58,6 +59,9 @@ pub struct WriterConfig {
     pub sync_indexed_write: bool,
     /// The structure of the key index.
     pub key_index: KeyIndexKind,
+    /// Whether flushed SSTables get the indexes of the base table. A flush without them takes less
+    /// time; searches then read all rows of the SSTable.
+    pub index_flushed: bool,
     /// Whether files and folders are synced to disk on a local file system before they count
     /// as written. Without it a put survives a killed process but not a power cut.
     pub fsync: bool,
@@ -94,6 +98,7 @@ impl Default for WriterConfig {
             durable_write: true,
             sync_indexed_write: true,
             key_index: KeyIndexKind::default(),
+            index_flushed: true,
             fsync: true,
             max_wal_buffer_size: 10 << 20,
             max_wal_flush_interval: Duration::from_millis(100),
@@ -129,6 +134,7 @@ impl WriterConfig {
             "durable_write" => self.durable_write = parse(key, value)?,
             "sync_indexed_write" => self.sync_indexed_write = parse(key, value)?,
             "key_index" => self.key_index = parse(key, value)?,
+            "index_flushed" => self.index_flushed = parse(key, value)?,
             "fsync" => self.fsync = parse(key, value)?,
             "max_wal_buffer_size" => self.max_wal_buffer_size = parse(key, value)?,
             "max_wal_flush_interval_ms" => {
@@ -166,6 +172,7 @@ impl WriterConfig {
             ("durable_write", self.durable_write.to_string()),
             ("sync_indexed_write", self.sync_indexed_write.to_string()),
             ("key_index", self.key_index.name().to_owned()),
+            ("index_flushed", self.index_flushed.to_string()),
             ("fsync", self.fsync.to_string()),
             ("max_wal_buffer_size", self.max_wal_buffer_size.to_string()),
             ("max_wal_flush_interval_ms", self.max_wal_flush_interval.as_millis().to_string()),
@@ -242,6 +249,7 @@ builders! {
     with_durable_write: durable_write, bool;
     with_sync_indexed_write: sync_indexed_write, bool;
     with_key_index: key_index, KeyIndexKind;
+    with_index_flushed: index_flushed, bool;
     with_fsync: fsync, bool;
     with_max_wal_buffer_size: max_wal_buffer_size, usize;
     with_max_wal_flush_interval: max_wal_flush_interval, Duration;

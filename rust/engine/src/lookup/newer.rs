@@ -1,4 +1,4 @@
-//! Whether rows of the base table are the newest of their keys.
+//! Whether rows of the base table, or of an SSTable, are the newest of their keys.
 //!
 //! Owns: the search for newer rows of a few keys, in the order memory, SSTables.
 //! Does not own: the rows found, which are not read.
@@ -11,8 +11,9 @@ use super::sstables;
 use super::wanted::Wanted;
 use crate::snapshot::{Snapshot, Source};
 
-/// For each of `rows`, which are rows of the base table with its key columns, whether no source
-/// above the base table has a row or a tombstone of its key.
+/// For each of `rows`, which have the key columns, whether no source of `snapshot` above the base
+/// table has a row or a tombstone of its key. For rows of an SSTable, the snapshot has the newer
+/// sources alone ([`Snapshot::newer_than`]).
 ///
 /// # Errors
 /// A storage error while keys of an SSTable are read.

@@ -85,15 +85,29 @@ pub struct ScanRequest {
 }
 
 /// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ScanSources {
     /// All.
     #[default]
     All,
-    /// The base table alone.
-    Base,
-    /// SSTables and MemTables.
-    AboveBase,
+    /// Some, by arm: the base table is 0, the source at index `n` of the snapshot is `n + 1`.
+    Arms(Arc<BTreeSet<usize>>),
+}
+
+impl ScanSources {
+    /// The sources of these arms.
+    pub fn arms(arms: impl IntoIterator<Item = usize>) -> Self {
+        Self::Arms(Arc::new(arms.into_iter().collect()))
+    }
+
+    /// Whether the rows of the source of `arm` are read.
+    #[must_use]
+    pub fn has(&self, arm: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Arms(arms) => arms.contains(&arm),
+        }
+    }
 }
 
 /// The plan of a scan.
@@ -120,13 +134,10 @@ pub async fn plan_scan(
     let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
     let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
-    let base =
-        if request.sources == ScanSources::AboveBase { None } else { planner.base().await? };
+    let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
-        if request.sources == ScanSources::Base
-            || is_left_out(&pruned, planner.part.as_ref(), arm - 1)
-        {
+        if !request.sources.has(arm) || is_left_out(&pruned, planner.part.as_ref(), arm - 1) {
             continue;
         }
         match source {

@@ -1,14 +1,15 @@
-//! The source of a search that asks the index of the base table.
+//! The search of one source by its index.
 //!
 //! ```text
 //!   ask Lance for the nearest m rows by the index, and for its unindexed rows by their vectors
 //!     drop the candidates whose keys have newer rows, count what is left
 //!       enough: compute their exact distances
-//!       not enough: ask for eight times as many; after three rounds read the base table instead
+//!       not enough: ask for eight times as many; after three rounds read the source instead
 //! ```
 //!
 //! Owns: [`IndexSearch`], and the liveness of candidates before the cut to the nearest ones.
-//! Does not own: the index (`table_index`), or newer rows, which other sources return.
+//! Does not own: which sources have an index (`indexed_source`), or newer rows, which other sources
+//! return.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,17 +30,17 @@ use lancemem_core::types::Result;
 
 use super::distance::Scorer;
 use super::distance_exec::NearestRows;
+use super::indexed_source::{IndexedSource, SEARCHING};
 use super::layout::Layout;
 use super::request::SearchRequest;
-use super::table_index::TableIndex;
-use crate::errors::{BaseContext, Context, external, from_base};
+use crate::errors::{BaseContext, Context, external};
 use crate::lookup::without_newer;
 use crate::plan::{Leaf, ScanRequest, ScanSources, columns_of};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
-use crate::visibility::{DeadRows, KnownRows};
+use crate::visibility::DeadRows;
 
-const ACTION: &str = "searching the base table";
+const ACTION: &str = "searching by an index";
 /// How often the index is asked before all rows are read.
 const ROUNDS: usize = 3;
 /// How many times more candidates each round asks for.
@@ -49,7 +50,7 @@ const SPARE: usize = 8;
 /// Queries of a batch that are searched at a time.
 const QUERIES_AT_ONCE: usize = 4;
 
-/// Searches the base table of a snapshot by its index.
+/// Searches a source of a snapshot by its index.
 #[derive(Clone)]
 pub(super) struct IndexSearch {
     pub table: Arc<Table>,
@@ -58,11 +59,9 @@ pub(super) struct IndexSearch {
     pub request: Arc<SearchRequest>,
     pub layout: Arc<Layout>,
     pub scorer: Arc<Scorer>,
-    pub index: TableIndex,
+    pub source: IndexedSource,
     /// The caller's condition on the rows; it cannot fail on a superseded row.
     pub condition: Option<Expr>,
-    /// The superseded rows, where they are known.
-    pub known: Option<KnownRows>,
 }
 
 /// Candidates of the index.
@@ -80,9 +79,9 @@ impl fmt::Debug for IndexSearch {
 
 impl fmt::Display for IndexSearch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (version, index) = (self.snapshot.base_version(), &self.index);
+        let (source, index) = (&self.source, &self.source.index);
         let (name, metric, asked) = (&index.name, index.metric, self.first_ask());
-        write!(f, "base version={version}, index={name}, metric={metric}, asked={asked}")?;
+        write!(f, "{source}, index={name}, metric={metric}, asked={asked}")?;
         if let Some(dead) = self.dead_rows() {
             write!(f, ", dead={}", dead.len())?;
         }
@@ -111,7 +110,7 @@ impl Leaf for IndexSearch {
 }
 
 impl IndexSearch {
-    /// The nearest live rows of the base table for the query at `query`.
+    /// The nearest live rows of the source for the query at `query`.
     async fn of_query(&self, query: usize) -> Result<Vec<RecordBatch>> {
         let mut ask = self.first_ask();
         for _ in 0..ROUNDS {
@@ -123,7 +122,7 @@ impl IndexSearch {
             ask = ask.saturating_mul(GROWTH);
         }
         if self.request.options.fast_search {
-            let Candidates { rows, .. } = self.candidates(query, self.base_rows().await?).await?;
+            let Candidates { rows, .. } = self.candidates(query, self.count_rows().await?).await?;
             return Ok(vec![self.scored(query, &self.live(rows).await?)?]);
         }
         self.without_index(query).await
@@ -132,45 +131,44 @@ impl IndexSearch {
     /// Live candidates that the result needs, so that exact distances decide among enough of them.
     fn wanted(&self) -> usize {
         let factor = self.request.options.refine_factor.map(|factor| factor as usize);
-        self.request.keep().saturating_mul(factor.unwrap_or(self.index.refine_factor))
+        self.request.keep().saturating_mul(factor.unwrap_or(self.source.index.refine_factor))
     }
 
     fn first_ask(&self) -> usize {
         let wanted = self.wanted();
-        if self.snapshot.is_base_only() {
+        if self.source.newer.is_base_only() {
             return wanted;
         }
         wanted.saturating_mul(2).saturating_add(SPARE)
     }
 
-    async fn base_rows(&self) -> Result<usize> {
-        self.snapshot.base.count_rows(None).await.in_base(ACTION)
+    async fn count_rows(&self) -> Result<usize> {
+        self.source.named(self.source.dataset.count_rows(None).await)
     }
 
     async fn candidates(&self, query: usize, ask: usize) -> Result<Candidates> {
-        let base = &self.snapshot.base;
-        let scanner = self.scanner(&self.request.queries.vectors[query], ask);
-        let rows = scanner.map_err(|error| from_base(ACTION, error))?.try_into_batch().await;
-        let rows = rows.in_base(ACTION)?;
+        let source = &self.source;
+        let scanner = source.planned(self.scanner(&self.request.queries.vectors[query], ask))?;
+        let rows = source.named(scanner.try_into_batch().await)?;
         let found = rows.num_rows();
         // Fewer than asked for: the partitions that were probed have no more, or the table has not.
         let limits_probes = self.request.options.maximum_nprobes.is_some();
         let are_all = found < ask
             && (limits_probes
                 || self.request.options.fast_search
-                || (self.condition.is_none()
-                    && found == base.count_rows(None).await.in_base(ACTION)?));
+                || source.is_searched_to_its_end()
+                || (self.condition.is_none() && found == self.count_rows().await?));
         Ok(Candidates { rows, are_all })
     }
 
     fn scanner(&self, query: &ArrayRef, ask: usize) -> lance_core::Result<Scanner> {
-        let (base, options) = (&self.snapshot.base, &self.request.options);
-        let mut scanner = base.scan();
-        scanner.project_with_schema(&columns_of(base, &self.layout.read())?)?;
+        let (dataset, options) = (&self.source.dataset, &self.request.options);
+        let mut scanner = dataset.scan();
+        scanner.project_with_schema(&columns_of(dataset, &self.layout.read())?)?;
         scanner.disable_scoring_autoprojection();
         scanner.prefilter(true);
         scanner.nearest(&self.layout.vector, query.as_ref(), ask)?;
-        scanner.distance_metric(self.index.metric.of_lance());
+        scanner.distance_metric(self.source.index.metric.of_lance());
         if let Some(least) = options.minimum_nprobes {
             scanner.minimum_nprobes(least);
         }
@@ -186,7 +184,7 @@ impl IndexSearch {
         if let Some(condition) = &self.condition {
             scanner.filter_expr(condition.clone());
             // As in a scan: Lance 14.0.2 takes rows of a legacy file by their addresses, and panics.
-            if base.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
+            if dataset.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
                 scanner.use_scalar_index(false);
             }
         }
@@ -197,14 +195,13 @@ impl IndexSearch {
     }
 
     fn dead_rows(&self) -> Option<Arc<DeadRows>> {
-        let (KnownRows::Exact(mask) | KnownRows::Flushed(mask)) = self.known.as_ref()?;
-        Some(mask.arm(0)).filter(|dead| !dead.is_empty())
+        self.source.dead.clone().filter(|dead| !dead.is_empty())
     }
 
     /// The superseded rows, for Lance to leave out. Lance masks row ids, which are addresses only
     /// in a table without stable row ids.
     fn mask(&self) -> Option<RowAddrMask> {
-        if self.snapshot.base.manifest().uses_stable_row_ids() {
+        if self.source.dataset.manifest().uses_stable_row_ids() {
             return None;
         }
         let mut dead = RowAddrTreeMap::new();
@@ -216,10 +213,10 @@ impl IndexSearch {
 
     /// The candidates that no newer row of their key supersedes.
     async fn live(&self, candidates: RecordBatch) -> Result<RecordBatch> {
-        if self.layout.key.is_empty() || self.snapshot.is_base_only() {
+        if self.layout.key.is_empty() || self.source.newer.is_base_only() {
             return Ok(candidates);
         }
-        let live = without_newer(&self.snapshot, &candidates).await?;
+        let live = without_newer(&self.source.newer, &candidates).await?;
         filter_record_batch(&candidates, &live).context(ACTION)
     }
 
@@ -231,18 +228,18 @@ impl IndexSearch {
         NearestRows::new(self.scorer.clone(), self.layout.clone(), self.request.keep())
     }
 
-    /// The same rows by reading all of the base table.
+    /// The same rows by reading all rows of the source.
     async fn without_index(&self, query: usize) -> Result<Vec<RecordBatch>> {
         let request = ScanRequest {
             columns: Some(self.layout.read()),
             filter: self.request.prefilter().cloned(),
-            sources: ScanSources::Base,
+            sources: ScanSources::arms([self.source.arm]),
             ..ScanRequest::default()
         };
         let scan = self.table.plan(&self.session, &self.snapshot, &request).await?;
-        let mut rows = execute_stream(scan.plan, self.session.task_ctx()).in_base(ACTION)?;
+        let mut rows = execute_stream(scan.plan, self.session.task_ctx()).in_base(SEARCHING)?;
         let (mut nearest, mut found) = (self.nearest_rows(), Vec::new());
-        while let Some(batch) = rows.try_next().await.in_base(ACTION)? {
+        while let Some(batch) = rows.try_next().await.in_base(SEARCHING)? {
             found.push(nearest.of_query(query, &batch).context(ACTION)?);
         }
         Ok(found)

@@ -4,7 +4,8 @@
 //!   FilterExec, ProjectionExec   the caller's columns; a filter after the choice of rows
 //!     LateColumnsExec            wide columns, of the chosen rows alone
 //!       TopKExec                 the nearest rows of each query, ties by key
-//!         IndexSearchExec        candidates of the base table by its index, live rows alone
+//!         IndexSearchExec        candidates of the base table or of an SSTable by its index, live
+//!                                rows alone
 //!         DistanceExec           exact distances of every row below it
 //!           the plan of a scan   newest rows of all other sources (`plan`)
 //! ```
@@ -14,13 +15,14 @@
 //! is computed from the stored vector by one function, whatever the source.
 //!
 //! Owns: what a search asks for, the nodes above, and the liveness of an index's candidates.
-//! Does not own: which rows are the newest (`visibility`, `lookup`), scans (`plan`), or the indexes
-//! of the base table, which are Lance's.
+//! Does not own: which rows are the newest (`visibility`, `lookup`), scans (`plan`), or indexes, which
+//! are Lance's: those of the base table, and those that SSTables carry (`sstable`).
 
 mod bounds;
 mod distance;
 mod distance_exec;
 mod index_search;
+mod indexed_source;
 mod late_columns;
 mod layout;
 mod node;

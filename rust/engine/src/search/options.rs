@@ -102,7 +102,7 @@ pub struct SearchOptions {
     pub distance_range: (Option<f32>, Option<f32>),
     /// Whether to use no index.
     pub exact: bool,
-    /// Whether to search the rows of the index alone.
+    /// Whether to search the indexes of the base table and of SSTables alone.
     pub fast_search: bool,
     /// The consistency of the read. Ignored in a search of a snapshot, which has its own.
     pub consistency: Consistency,

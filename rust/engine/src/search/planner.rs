@@ -9,12 +9,14 @@ use std::sync::Arc;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::SessionContext;
+use futures::future::try_join_all;
 use lancemem_core::types::{Error, Result};
 
 use super::Metric;
 use super::distance::Scorer;
 use super::distance_exec::DistanceStep;
 use super::index_search::IndexSearch;
+use super::indexed_source::{IndexedSource, base_index};
 use super::late_columns::LateColumnsStep;
 use super::layout::{Asked, Layout};
 use super::node::StepExec;
@@ -25,7 +27,7 @@ use crate::errors::Context;
 use crate::plan::{
     Filter, LeafExec, Pruned, ScanPlan, ScanRequest, ScanSources, filtered, projected,
 };
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Source};
 use crate::table::Table;
 
 type Node = Arc<dyn ExecutionPlan>;
@@ -44,24 +46,22 @@ impl Planner<'_> {
     /// # Errors
     /// An input error for columns that are not there, or a search of an index that is not there.
     pub async fn plan(&self) -> Result<ScanPlan> {
-        let of_column = TableIndex::of(&self.snapshot.base, &self.request.column.name).await?;
+        let of_column = base_index(self.snapshot, &self.request.column.name).await?;
         let metric = self.metric(of_column.as_ref())?;
-        let index = self.usable(of_column.as_ref())?;
+        let index = self.usable(of_column)?;
         let layout = Arc::new(self.layout(index.is_none())?);
         let scorer = Arc::new(Scorer {
             queries: self.request.queries.vectors.clone(),
             metric,
             range: self.request.options.distance_range,
         });
-        let mut sources = Vec::new();
-        let has_index = index.is_some();
-        if let Some(index) = index {
-            sources.push(self.by_index(index, &layout, &scorer));
-        }
+        let indexed = self.indexed(index, metric, &layout).await?;
+        let left = self.left(&indexed);
+        let by_index = indexed.into_iter().map(|source| self.by_index(source, &layout, &scorer));
+        let mut sources: Vec<Node> = by_index.collect();
         let mut pruned = Vec::new();
-        let is_left = !has_index || !self.snapshot.is_base_only();
-        if is_left && !self.request.options.fast_search {
-            let (read, left_out) = self.by_reading(has_index, &layout, &scorer).await?;
+        if let Some(left) = left.filter(|_| !self.request.options.fast_search) {
+            let (read, left_out) = self.by_reading(left, &layout, &scorer).await?;
             sources.push(read);
             pruned = left_out;
         }
@@ -69,16 +69,22 @@ impl Planner<'_> {
         Ok(ScanPlan { plan, pruned })
     }
 
-    /// The index to search the base table by; `None` where all rows are to be read.
-    fn usable(&self, index: Option<&TableIndex>) -> Result<Option<TableIndex>> {
+    /// Whether an index may stand for reading rows.
+    fn may_use_indexes(&self) -> bool {
+        let (request, options) = (&self.request, &self.request.options);
+        // Nothing bounds the candidates that a lower bound of distances leaves out.
+        let needs_all_rows = options.exact || options.distance_range.0.is_some();
+        let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
+        !(needs_all_rows && !options.fast_search) && !request.prefilter().is_some_and(can_fail)
+    }
+
+    /// The index to search the base table by; `None` where its rows are to be read.
+    fn usable(&self, of_column: Option<TableIndex>) -> Result<Option<TableIndex>> {
         let (request, options) = (&self.request, &self.request.options);
         let metric = request.metric;
-        let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        let usable = index
-            .filter(|index| metric.is_none_or(|metric| metric == index.metric))
-            .filter(|_| !request.prefilter().is_some_and(can_fail))
-            .cloned();
-        if options.fast_search && usable.is_none() {
+        let fits = |index: &TableIndex| metric.is_none_or(|metric| metric == index.metric);
+        let index = of_column.filter(fits).filter(|_| self.may_use_indexes());
+        if options.fast_search && index.is_none() {
             let of_metric = metric.map_or_else(String::new, |it| format!(" of metric '{it}'"));
             return Err(Error::input(format!(
                 "fast_search: column '{}' of the base table has no vector index{of_metric} that \
@@ -86,9 +92,44 @@ impl Planner<'_> {
                 request.column.name
             )));
         }
-        // Nothing bounds the candidates that a lower bound of distances leaves out.
-        let needs_all_rows = options.exact || options.distance_range.0.is_some();
-        Ok(usable.filter(|_| options.fast_search || !needs_all_rows))
+        Ok(index)
+    }
+
+    /// The sources that are searched by an index: the base table with `index`, and SSTables.
+    async fn indexed(
+        &self,
+        index: Option<TableIndex>,
+        metric: Metric,
+        layout: &Layout,
+    ) -> Result<Vec<IndexedSource>> {
+        if !self.may_use_indexes() {
+            return Ok(Vec::new());
+        }
+        let known = self.table.known_dead_rows(self.snapshot);
+        let known = known.as_ref();
+        let column = (self.request.column.name.as_str(), metric);
+        let mut read: BTreeSet<String> = layout.read().into_iter().collect();
+        read.extend(self.request.prefilter().map(Filter::columns).unwrap_or_default());
+        let read: Vec<String> = read.into_iter().collect();
+        let sstables = (1..).zip(self.snapshot.sources()).filter_map(|(arm, (_, source))| {
+            let Source::SsTable(sstable) = source else { return None };
+            let of = (arm, sstable.as_ref());
+            Some(IndexedSource::of_sstable(self.snapshot, of, column, &read, known))
+        });
+        let sstables = try_join_all(sstables).await?;
+        let base = index.map(|index| IndexedSource::of_base(self.snapshot, index, known));
+        Ok(base.into_iter().chain(sstables.into_iter().flatten()).collect())
+    }
+
+    /// The sources that are read, because they are not among `indexed`; `None` for none.
+    fn left(&self, indexed: &[IndexedSource]) -> Option<ScanSources> {
+        if indexed.is_empty() {
+            return Some(ScanSources::All);
+        }
+        let arms = 0..=self.snapshot.sources().count();
+        let is_left = |arm: &usize| indexed.iter().all(|source| source.arm != *arm);
+        let left: Vec<usize> = arms.filter(is_left).collect();
+        (!left.is_empty()).then(|| ScanSources::arms(left))
     }
 
     fn metric(&self, index: Option<&TableIndex>) -> Result<Metric> {
@@ -115,7 +156,7 @@ impl Planner<'_> {
         Layout::of(self.snapshot, &asked)
     }
 
-    fn by_index(&self, index: TableIndex, layout: &Arc<Layout>, scorer: &Arc<Scorer>) -> Node {
+    fn by_index(&self, source: IndexedSource, layout: &Arc<Layout>, scorer: &Arc<Scorer>) -> Node {
         let condition = self.request.prefilter().and_then(|filter| filter.split_fallible().0);
         Arc::new(LeafExec::new(IndexSearch {
             table: self.table.clone(),
@@ -124,23 +165,22 @@ impl Planner<'_> {
             request: self.request.clone(),
             layout: layout.clone(),
             scorer: scorer.clone(),
-            index,
+            source,
             condition,
-            known: self.table.known_dead_rows(self.snapshot),
         }))
     }
 
-    /// The sources that are read: all, or those above the base table.
+    /// The newest rows of `sources`, which are read.
     async fn by_reading(
         &self,
-        has_index: bool,
+        sources: ScanSources,
         layout: &Arc<Layout>,
         scorer: &Arc<Scorer>,
     ) -> Result<(Node, Vec<Pruned>)> {
         let request = ScanRequest {
             columns: Some(layout.read()),
             filter: self.request.prefilter().cloned(),
-            sources: if has_index { ScanSources::AboveBase } else { ScanSources::All },
+            sources,
             ..ScanRequest::default()
         };
         let ScanPlan { plan, pruned } =

@@ -1,4 +1,4 @@
-//! The vector index of a base table.
+//! The vector index of a base table or of an SSTable.
 //!
 //! Owns: which index a search of a column uses, and what has to be known of it.
 //! Does not own: its files, or the search in it, which are Lance's.
@@ -9,10 +9,8 @@ use lance::index::DatasetIndexInternalExt;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::vector::quantizer::QuantizationType;
 use lance_index::vector::v3::subindex::SubIndexType;
-use lancemem_core::types::Result;
 
 use super::Metric;
-use crate::errors::BaseContext;
 
 /// The vector index of a column.
 #[derive(Clone, Debug)]
@@ -25,20 +23,18 @@ pub(super) struct TableIndex {
 }
 
 impl TableIndex {
-    /// The index of `column` of the base table; `None` where it has none.
+    /// The index of `column` of `dataset`; `None` where it has none.
     ///
     /// # Errors
     /// An error of Lance that opens it.
-    pub async fn of(base: &Dataset, column: &str) -> Result<Option<Self>> {
-        let action = "opening the vector index of the base table";
-        let Some(field) = base.schema().field(column) else { return Ok(None) };
-        let indexes = base.load_indices().await.in_base(action)?;
+    pub async fn of(dataset: &Dataset, column: &str) -> lance_core::Result<Option<Self>> {
+        let Some(field) = dataset.schema().field(column) else { return Ok(None) };
+        let indexes = dataset.load_indices().await?;
         let is_of_column = |fields: &[i32]| fields.first() == Some(&field.id);
         let Some(index) = indexes.iter().find(|index| is_of_column(&index.fields)) else {
             return Ok(None);
         };
-        let opened = base.open_vector_index(column, &index.uuid, &NoOpMetricsCollector).await;
-        let opened = opened.in_base(action)?;
+        let opened = dataset.open_vector_index(column, &index.uuid, &NoOpMetricsCollector).await?;
         let (graph, codes) = opened.sub_index_type();
         let metric = Metric::from(opened.metric_type());
         let refine_factor = refine_factor(graph, codes);

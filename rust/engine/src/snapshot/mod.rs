@@ -135,6 +135,20 @@ impl Snapshot {
         false
     }
 
+    /// The same snapshot with no other sources than those that are newer than the source at `index`
+    /// of [`Self::sources`], in its shard: the only ones whose rows may supersede its rows.
+    #[must_use]
+    pub fn newer_than(&self, index: usize) -> Self {
+        let mut end = 0;
+        for shard in &self.shards {
+            end += shard.sstables.len() + shard.memtables.len();
+            if index < end {
+                break;
+            }
+        }
+        self.without(|place| place <= index || place >= end)
+    }
+
     /// Bytes of the data files of the base table and of the SSTables. Files whose size no manifest
     /// has count nothing.
     #[must_use]

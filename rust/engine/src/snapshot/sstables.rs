@@ -18,6 +18,7 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use tokio::sync::OnceCell;
 
 use super::base::BaseCache;
 use super::cache::{CacheBudget, CacheStats, Cached};
@@ -72,6 +73,8 @@ pub struct SsTableHandle {
     pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
+    /// Set once the files of its indexes were compared with their checksums.
+    verified_indexes: OnceCell<()>,
 }
 
 impl SsTableHandle {
@@ -147,14 +150,30 @@ impl SsTableHandle {
         self.index.get_or_read(read).await.map(Some)
     }
 
-    /// Compares all files of the SSTable with their checksums, where they lie on a local disk: an
-    /// object store has checksums of its own. An SSTable that lance wrote has no checksums.
+    /// The SSTable as a dataset whose Lance indexes may be searched: their files were compared with
+    /// their checksums. `None` where the SSTable of another writer may have rows that its indexes
+    /// lack, and in a read without verification, which uses rows alone.
+    ///
+    /// # Errors
+    /// Damage, with the file's name; a storage error.
+    pub async fn indexed(&self) -> Result<Option<&Arc<Dataset>>> {
+        if !self.trusted || !self.verifies || self.dataset.manifest().index_section.is_none() {
+            return Ok(None);
+        }
+        let verify = async || self.verify_small(SsTableFiles::Indexes).await.map(drop);
+        self.verified_indexes.get_or_try_init(verify).await?;
+        Ok(Some(&self.dataset))
+    }
+
+    /// Compares all files of the SSTable but its Lance indexes with their checksums, where they lie
+    /// on a local disk: an object store has checksums of its own. An SSTable that lance wrote has no
+    /// checksums. A compaction leaves indexes behind, so a damaged one does not keep rows from it.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
     pub async fn verify(&self) -> Result<()> {
-        if self.stamps(SsTableFiles::All).await?.bytes().is_some() {
-            self.compare(SsTableFiles::All).await?;
+        if self.stamps(SsTableFiles::Moved).await?.bytes().is_some() {
+            self.compare(SsTableFiles::Moved).await?;
         }
         Ok(())
     }
@@ -162,7 +181,7 @@ impl SsTableHandle {
     /// The same for the files `files`, unless they are large. Returns their stamps from before the
     /// comparison, or `None` where large files were not compared.
     async fn verify_small(&self, files: SsTableFiles) -> Result<Option<FileStamps>> {
-        self.refuse_no_file().await?;
+        self.refuse_no_file(files).await?;
         let stamps = self.stamps(files).await?;
         match stamps.bytes() {
             Some(bytes) if bytes > COMPARED_BYTES => {
@@ -175,11 +194,11 @@ impl SsTableHandle {
         Ok(Some(stamps))
     }
 
-    /// Refuses the SSTable where a data or deletion file is not a regular file. It does so even
+    /// Refuses the SSTable where one of the files is not a regular file. It does so even
     /// where files are not compared, because opening a pipe could block forever.
-    async fn refuse_no_file(&self) -> Result<()> {
+    async fn refuse_no_file(&self, files: SsTableFiles) -> Result<()> {
         let name = self.name();
-        match no_file(&self.dataset).await.context(&name)? {
+        match no_file(&self.dataset, files).await.context(&name)? {
             None => Ok(()),
             Some(DamagedFile { file, kind }) => {
                 let detail = "found a folder, a pipe, a socket, a device or a link to itself";
@@ -221,7 +240,7 @@ impl SsTableHandle {
     /// # Errors
     /// A storage error.
     pub async fn verified_bytes(&self) -> Result<u64> {
-        Ok(self.stamps(SsTableFiles::All).await?.bytes().unwrap_or_default())
+        Ok(self.stamps(SsTableFiles::Moved).await?.bytes().unwrap_or_default())
     }
 
     async fn compare(&self, files: SsTableFiles) -> Result<()> {
@@ -501,6 +520,7 @@ impl SsTableCache {
             rows: physical_rows(&dataset),
             row_bytes: None,
             pages_read: AtomicU64::new(0),
+            verified_indexes: OnceCell::new(),
             columns: Arc::new(with_ids(dataset.schema())),
             row_readers: RowReaders::default(),
             dataset,

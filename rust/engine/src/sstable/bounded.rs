@@ -18,7 +18,7 @@ use lancemem_core::types::MaxBytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::checksums::{DamagedFile, inside};
+use super::checksums::{DamagedFile, SsTableFiles, inside, paths_of};
 use super::sync::{files_of_fragments, local_path};
 
 /// The kind of damage of a file that has fewer bytes than its manifest records.
@@ -68,15 +68,19 @@ pub(super) fn damage_of_size(found: u64, recorded: u64) -> Option<&'static str> 
     }
 }
 
-/// The first data or deletion file of `sstable` on a local disk that is not a regular file.
+/// The first file of `sstable` on a local disk that is not a regular file, among its indexes or
+/// among its data and deletion files.
 ///
 /// # Errors
 /// A storage error.
-pub async fn no_file(sstable: &Dataset) -> Result<Option<DamagedFile>> {
+pub async fn no_file(sstable: &Dataset, files: SsTableFiles) -> Result<Option<DamagedFile>> {
     let store = sstable.object_store(None).await?;
     let folder = sstable.branch_location().path;
-    let mut files = files_of_fragments(&folder, sstable.fragments());
-    let found = files.find(|path| is_file(&store, path) == Some(false));
+    let files = match files {
+        SsTableFiles::Indexes => paths_of(sstable, &folder, files),
+        _ => files_of_fragments(&folder, sstable.fragments()).collect(),
+    };
+    let found = files.into_iter().find(|path| is_file(&store, path) == Some(false));
     Ok(found.map(|path| DamagedFile { file: inside(&folder, &path), kind: NO_FILE }))
 }
 

@@ -40,6 +40,8 @@ use super::{bloom, read, sync};
 const OF_FILE: &str = "lancemem.crc32/";
 /// Folder of the key index in an SSTable.
 const KEY_INDEX: &str = "_pk_index/";
+/// Folder of Lance's indexes in an SSTable.
+const INDEXES: &str = "_indices/";
 /// Bytes that are read at once.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Files of one SSTable that are compared at the same time.
@@ -164,6 +166,10 @@ pub enum SsTableFiles {
     Rows,
     /// The key index.
     Keys,
+    /// Lance's indexes.
+    Indexes,
+    /// All files but Lance's indexes: what a compaction reads and persists.
+    Moved,
     /// All files, the bloom filter included.
     All,
 }
@@ -283,9 +289,8 @@ async fn compare_file(
 pub async fn stamps(sstable: &Dataset, files: SsTableFiles) -> Result<FileStamps> {
     let store = sstable.object_store(None).await?;
     let folder = sstable.branch_location().path;
-    let paths =
-        sums_of(sstable, files).into_iter().filter_map(|(file, _)| in_sstable(&folder, &file));
-    Ok(paths.map(|path| stamp(&store, &path)).collect())
+    let paths = paths_of(sstable, &folder, files);
+    Ok(paths.iter().map(|path| stamp(&store, path)).collect())
 }
 
 /// Size and modification time of a file on a local disk, by which a later write to it is noticed. A
@@ -316,6 +321,12 @@ fn stamp(store: &ObjectStore, path: &Path) -> Option<FileStamp> {
     Some(FileStamp(found.map_or(0, |found| found.len()), written))
 }
 
+/// The paths of files of the SSTable at `folder` that have a checksum.
+pub(super) fn paths_of(sstable: &Dataset, folder: &Path, files: SsTableFiles) -> Vec<Path> {
+    let files = sums_of(sstable, files).into_iter();
+    files.filter_map(|(file, _)| in_sstable(folder, &file)).collect()
+}
+
 /// Files of the SSTable with the checksum that its manifest records for each, sorted.
 fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
     let mut sums: Vec<(String, String)> = sstable
@@ -323,12 +334,14 @@ fn sums_of(sstable: &Dataset, files: SsTableFiles) -> Vec<(String, String)> {
         .iter()
         .filter_map(|(key, sum)| Some((key.strip_prefix(OF_FILE)?.to_owned(), sum.clone())))
         .filter(|(file, _)| match files {
-            SsTableFiles::Rows => !file.starts_with(KEY_INDEX),
+            SsTableFiles::Rows => !file.starts_with(KEY_INDEX) && !file.starts_with(INDEXES),
             SsTableFiles::Keys => file.starts_with(KEY_INDEX),
+            SsTableFiles::Indexes => file.starts_with(INDEXES),
+            SsTableFiles::Moved => !file.starts_with(INDEXES),
             SsTableFiles::All => true,
         })
         .collect();
-    if files == SsTableFiles::All
+    if matches!(files, SsTableFiles::All | SsTableFiles::Moved)
         && let Some(sum) = sstable.config().get(bloom::CHECKSUM)
     {
         sums.push((read::BLOOM_FILTER.to_owned(), sum.clone()));

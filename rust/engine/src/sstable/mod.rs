@@ -2,14 +2,15 @@
 //!
 //! Owns: the bytes of one flushed SSTable and how it is opened again. An SSTable is a folder
 //! `{table}/_mem_wal/{shard}/{random}_gen_{generation}` with a Lance dataset at version 1 (one
-//! data file, the rows superseded inside the SSTable as its deletion vector), `bloom_filter.bin`
-//! and the key index `_pk_index/`, as lance 14.0.2 writes and reads them.
+//! data file, the rows superseded inside the SSTable as its deletion vector, indexes of the kinds
+//! that the base table has), `bloom_filter.bin` and the key index `_pk_index/`, as lance 14.0.2
+//! writes and reads them.
 //! Does not own: when a MemTable is flushed, the shard manifest that lists an SSTable, which
 //! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `checksums`, `sync`, `link`, then `bounded`, `open` and `read`. `change_rows`
-//! are stored changes, which have the same form without keys.
+//! `sidecar`, `bloom`, `index_specs` and `indexes`, `checksums`, `sync`, `link`, then `bounded`,
+//! `open` and `read`. `change_rows` are stored changes, which have the same form without keys.
 
 mod bloom;
 mod bounded;
@@ -17,6 +18,8 @@ mod change_rows;
 mod checksums;
 mod chunks;
 mod data;
+mod index_specs;
+mod indexes;
 mod link;
 mod local_file;
 mod open;
@@ -55,6 +58,7 @@ pub use checksums::{
 };
 pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};
+pub use index_specs::{Build, FlushedIndexes, IndexSpec, IndexSpecs, Model, model_of};
 pub use link::{Linked, link};
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
@@ -77,6 +81,8 @@ pub struct SsTableInput {
     /// Returns every row position, ordered by encoded key and then by position. It is called once,
     /// on a blocking thread while the rows are written, and only for a table with a key.
     pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
+    /// The indexes to build; empty for none.
+    pub indexes: IndexSpecs,
 }
 
 /// The result of [`write_sstable`], for the entry of the SSTable in the shard manifest.

@@ -1,7 +1,8 @@
 //! Opening an SSTable that a shard manifest lists.
 //!
 //! Owns: opening the dataset of a listed folder name. An SSTable that lancemem wrote takes one
-//! request, for its manifest, which is checksummed.
+//! request, for its manifest, which is checksummed. Also the dataset of a manifest that is on no
+//! storage yet, over which indexes are built.
 //! Does not own: which SSTables are live, or caching of opened datasets.
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
+use lance::session::Session;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore as LanceStore;
 use lance_table::format::pb::Manifest as ManifestMessage;
@@ -23,6 +25,7 @@ use object_store::path::Path;
 use prost::Message;
 
 use super::SsTableContext;
+use super::bloom::checksum_text;
 use super::bounded::read_whole;
 use super::read::LIBRARY;
 use super::write::VERSION;
@@ -31,6 +34,12 @@ use super::write::VERSION;
 /// word.
 const FOOTER_BYTES: usize = 16;
 const MAGIC: &[u8] = b"LANC";
+
+/// The key of the manifest configuration that stores the checksum of the index section, the bytes of
+/// the file before the message.
+pub(super) const INDEX_SECTION: &str = "lancemem.index_section_crc32";
+/// Bytes of the caches over which indexes are built.
+const BUILD_CACHE_BYTES: usize = 64 << 20;
 
 /// Opens the SSTable `path`, a folder name as in [`super::SsTableWritten::path`].
 ///
@@ -51,13 +60,35 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
         builder = builder.with_store_params(params);
     }
     // For SSTables of other writers lance looks for the newest version itself.
-    if let Some(message) = only_manifest(context, path).await? {
-        builder = builder.with_commit_handler(Arc::new(OnlyVersion));
+    if let Some(OwnManifest { message, file_bytes }) = only_manifest(context, path).await? {
+        builder =
+            builder.with_commit_handler(Arc::new(OnlyVersion { file_bytes: Some(file_bytes) }));
         builder = builder.with_serialized_manifest(&message)?;
     }
     let sstable = builder.load().await?;
     refuse_elsewhere(&sstable)?;
     Ok(sstable)
+}
+
+/// The SSTable `path` as it will be with `manifest`, which is on no storage yet. The caches are its
+/// own: a cached list of its indexes would stay empty.
+///
+/// # Errors
+/// A storage error.
+pub(super) async fn open_unwritten(
+    context: &SsTableContext,
+    path: &str,
+    manifest: &Manifest,
+) -> Result<Dataset> {
+    let message = ManifestMessage::from(manifest).encode_to_vec();
+    let stores = context.session.store_registry();
+    let session = Session::new(BUILD_CACHE_BYTES, BUILD_CACHE_BYTES, stores);
+    let mut builder = DatasetBuilder::from_uri(context.uri(path)).with_session(Arc::new(session));
+    if let Some(params) = context.store_params(path) {
+        builder = builder.with_store_params(params);
+    }
+    let builder = builder.with_commit_handler(Arc::new(OnlyVersion { file_bytes: None }));
+    builder.with_serialized_manifest(&message)?.load().await
 }
 
 /// Refuses an SSTable with files outside its folder, such as a shallow clone. Otherwise the writer
@@ -75,12 +106,21 @@ fn refuse_elsewhere(sstable: &Dataset) -> Result<()> {
     Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what))
 }
 
-/// The encoded manifest of an SSTable that lancemem wrote; `None` where lance opens the dataset
-/// itself, and reports what is wrong with it.
+/// The manifest of an SSTable that lancemem wrote.
+struct OwnManifest {
+    /// The encoded message.
+    message: Vec<u8>,
+    /// The size of the manifest file.
+    file_bytes: u64,
+}
+
+/// The manifest of an SSTable that lancemem wrote; `None` where lance opens the dataset itself, and
+/// reports what is wrong with it.
 ///
 /// # Errors
-/// Damage: the file is not a manifest, or its message does not match its checksum.
-async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Vec<u8>>> {
+/// Damage: the file is not a manifest, or its message or its index section does not match its
+/// checksum.
+async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<OwnManifest>> {
     let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
     let bytes = match read_whole(&context.object_store, &file, MaxBytes::MANIFEST).await {
         Ok(bytes) => bytes,
@@ -88,8 +128,9 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
         Err(_) => return Ok(None),
     };
     let damaged = |what: &str| Error::corrupt_file(file.clone(), what);
-    let message = ManifestFile::of(&bytes).map(|file| file.message);
-    let message = message.ok_or_else(|| damaged("the manifest file is incomplete"))?;
+    let parts = ManifestFile::of(&bytes);
+    let ManifestFile { before, message, .. } =
+        parts.ok_or_else(|| damaged("the manifest file is incomplete"))?;
     let unsealed = match checksummed::unseal(message, path) {
         Ok(unsealed) => unsealed,
         Err(_) if context.verifies => return Err(damaged("checksum mismatch in the manifest")),
@@ -100,7 +141,16 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ve
     };
     let Ok(manifest) = ManifestMessage::decode(unsealed) else { return Ok(None) };
     let is_ours = manifest.writer_version.is_some_and(|writer| writer.library == LIBRARY);
-    Ok((is_ours && manifest.version == VERSION).then(|| unsealed.to_vec()))
+    let recorded = manifest.config.get(INDEX_SECTION);
+    let is_damaged =
+        recorded.is_some_and(|recorded| *recorded != checksum_text(crc32fast::hash(before)));
+    // Without verification the rows alone are read.
+    if is_damaged && context.verifies {
+        return Err(damaged("checksum mismatch in the index section of the manifest"));
+    }
+    let file_bytes = bytes.len() as u64;
+    let own = || OwnManifest { message: unsealed.to_vec(), file_bytes };
+    Ok((is_ours && manifest.version == VERSION).then(own))
 }
 
 /// The parts of a manifest file of Lance.
@@ -126,6 +176,11 @@ impl<'a> ManifestFile<'a> {
     }
 }
 
+/// The bytes of a manifest file before its message: the index section.
+pub(super) fn before_message(file: &[u8]) -> Option<&[u8]> {
+    ManifestFile::of(file).map(|file| file.before)
+}
+
 /// A manifest file with its message checksummed. Lance skips the checksum as unknown protobuf
 /// fields.
 pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
@@ -137,7 +192,10 @@ pub(super) fn sealed(file: &[u8]) -> Option<Vec<u8>> {
 
 /// Resolves the manifest of an SSTable without a listing: an SSTable has one version.
 #[derive(Debug)]
-struct OnlyVersion;
+struct OnlyVersion {
+    /// The size of the manifest file, where it is on storage.
+    file_bytes: Option<u64>,
+}
 
 #[async_trait]
 impl CommitHandler for OnlyVersion {
@@ -149,7 +207,7 @@ impl CommitHandler for OnlyVersion {
     ) -> Result<ManifestLocation> {
         let naming_scheme = ManifestNamingScheme::V2;
         let path = naming_scheme.manifest_path(base_path, version);
-        let (size, e_tag, identity) = (None, None, None);
+        let (size, e_tag, identity) = (self.file_bytes, None, None);
         Ok(ManifestLocation { version, path, size, naming_scheme, e_tag, identity })
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Owns: the order of its files (everything that the manifest names, then the manifest), what is
 //! written at the same time, its schema and field ids, and its manifest.
-//! Does not own: the data file, the key index and the bloom filter (`data`, `sidecar`, `bloom`),
-//! or retries: the collector removes the folder of a failed attempt, and a retry uses a new folder.
+//! Does not own: the data file, the key index, the bloom filter and Lance's indexes (`data`,
+//! `sidecar`, `bloom`, `indexes`), or retries: the collector removes the folder of a failed attempt,
+//! and a retry uses a new folder.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
 use futures::TryStreamExt;
 use lance::Dataset;
@@ -20,7 +22,7 @@ use lance_core::utils::deletion::DeletionVector;
 use lance_core::{Error, Result};
 use lance_io::object_store::ObjectStore;
 use lance_table::feature_flags::apply_feature_flags;
-use lance_table::format::{DataStorageFormat, DeletionFile, Fragment, Manifest};
+use lance_table::format::{DataStorageFormat, DeletionFile, Fragment, IndexMetadata, Manifest};
 use lance_table::io::commit::{ManifestNamingScheme, write_manifest_file_to_path};
 use lance_table::io::deletion::{deletion_file_path, write_deletion_file};
 use lancemem_core::format::paths;
@@ -32,7 +34,8 @@ use roaring::RoaringBitmap;
 use super::checksums::FileSum;
 use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
-use super::open::sealed;
+use super::indexes::write_indexes;
+use super::open::{INDEX_SECTION, before_message, sealed};
 use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
 
 /// Most random names that are drawn for an SSTable.
@@ -98,8 +101,13 @@ pub async fn write_sstable(
     }
     fragment.deletion_file = keys.deletion_file;
     let sums: Vec<FileSum> = sums.into_iter().chain(keys.sums).collect();
-    write_manifest(context, &folder, schema, fragment, keys.filter_checksum, &sums).await?;
-    sync::sync_sstable(context, &folder, &keys.synced).await?;
+    let settings = settings(context, keys.filter_checksum);
+    let mut manifest = new_manifest(context, schema, fragment, &sums, settings)?;
+    let indexes = Box::pin(write_indexes(context, &path, &manifest, &input.indexes)).await;
+    indexes.sums.iter().for_each(|sum| sum.note(&mut manifest));
+    store_manifest(context, &folder, manifest, indexes.entries).await?;
+    let synced = [keys.synced, indexes.synced].concat();
+    sync::sync_sstable(context, &folder, &synced).await?;
 
     let (in_memory_bytes, primary_key_bytes) = sizes.await?;
     Ok(SsTableWritten { path, physical_rows: rows, in_memory_bytes, primary_key_bytes })
@@ -240,26 +248,17 @@ async fn write_filter(context: &SsTableContext, folder: &Path, filter: Vec<u8>) 
     Ok(path)
 }
 
-/// Writes the manifest of an SSTable, with the settings that its readers look for.
-async fn write_manifest(
+/// The settings in the manifest of an SSTable that its readers look for.
+fn settings(
     context: &SsTableContext,
-    folder: &Path,
-    schema: Schema,
-    fragment: Fragment,
     filter_checksum: u32,
-    sums: &[FileSum],
-) -> Result<()> {
+) -> impl Iterator<Item = (String, String)> + use<> {
     let filter = (bloom::CHECKSUM.to_owned(), bloom::checksum_text(filter_checksum));
     let sharding = context.routed_by.clone().map(|sharding| (ROUTED_BY.to_owned(), sharding));
-    let settings = std::iter::once(filter).chain(sharding);
-    put_manifest(context, folder, schema, fragment, sums, settings).await.map(drop)
+    std::iter::once(filter).chain(sharding)
 }
 
-/// Writes the manifest by hand, and returns its path: only lance's own crate can create a dataset
-/// with given field ids.
-///
-/// There is no transaction, as in the manifest that lance rewrites to add the deletion vector.
-/// Lance encodes the manifest into memory; its message is then checksummed and stored.
+/// Writes the manifest of a dataset without indexes, and returns its path.
 pub(super) async fn put_manifest(
     context: &SsTableContext,
     folder: &Path,
@@ -268,6 +267,19 @@ pub(super) async fn put_manifest(
     sums: &[FileSum],
     settings: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Path> {
+    let manifest = new_manifest(context, schema, fragment, sums, settings)?;
+    store_manifest(context, folder, manifest, Vec::new()).await
+}
+
+/// A manifest made by hand: only lance's own crate can create a dataset with given field ids. There
+/// is no transaction, as in the manifest that lance rewrites to add the deletion vector.
+fn new_manifest(
+    context: &SsTableContext,
+    schema: Schema,
+    fragment: Fragment,
+    sums: &[FileSum],
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<Manifest> {
     let format = DataStorageFormat::new(context.storage_version);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.writer_version = Some(read::our_writer());
@@ -278,14 +290,43 @@ pub(super) async fn put_manifest(
     manifest.set_timestamp(nanoseconds_now());
     manifest.update_max_fragment_id();
     apply_feature_flags(&mut manifest, false, false)?;
+    Ok(manifest)
+}
+
+/// Writes the file of a manifest, and returns its path.
+///
+/// Lance encodes the manifest into memory; its message is then checksummed and stored. The checksum
+/// of the message does not cover the index section before it, whose checksum is a setting.
+async fn store_manifest(
+    context: &SsTableContext,
+    folder: &Path,
+    mut manifest: Manifest,
+    indexes: Vec<IndexMetadata>,
+) -> Result<Path> {
     let path = ManifestNamingScheme::V2.manifest_path(folder, VERSION);
-    let encoded = ObjectStore::memory();
-    write_manifest_file_to_path(&encoded, &mut manifest, None, &path, None).await?;
-    let bytes = encoded.inner.get(&path).await?.bytes().await?;
+    let indexes = Some(indexes).filter(|indexes| !indexes.is_empty());
     let unreadable = || Error::internal("the manifest file that lance encoded has no message");
+    if indexes.is_some() {
+        let bytes = encoded(&mut manifest, indexes.clone(), &path).await?;
+        let section = before_message(&bytes).ok_or_else(unreadable)?;
+        let checksum = bloom::checksum_text(crc32fast::hash(section));
+        manifest.config_mut().insert(INDEX_SECTION.to_owned(), checksum);
+    }
+    let bytes = encoded(&mut manifest, indexes, &path).await?;
     let file = sealed(&bytes).ok_or_else(unreadable)?;
     context.object_store.put(&path, &file).await?;
     Ok(path)
+}
+
+/// The file of a manifest as Lance encodes it.
+async fn encoded(
+    manifest: &mut Manifest,
+    indexes: Option<Vec<IndexMetadata>>,
+    path: &Path,
+) -> Result<Bytes> {
+    let memory = ObjectStore::memory();
+    write_manifest_file_to_path(&memory, manifest, indexes, path, None).await?;
+    Ok(memory.inner.get(path).await?.bytes().await?)
 }
 
 /// The timestamp of a manifest, shown in the list of a dataset's versions.

@@ -17,7 +17,7 @@ use crate::snapshot::SsTableCache;
 use crate::sstable::{Compared, DamagedFile, SsTableFiles, compare, open_sstable};
 
 /// The files below `folder`, each with its path there.
-fn files(folder: &Path) -> Vec<(String, PathBuf)> {
+pub(super) fn files(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_path_buf()];
     while let Some(next) = open.pop() {

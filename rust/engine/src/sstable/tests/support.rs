@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 use super::key_types::Key;
 use crate::sstable::{
-    SsTableContext, SsTableInput, SsTableWritten, open_sstable, storage_schema, write_sstable,
+    IndexSpecs, SsTableContext, SsTableInput, SsTableWritten, open_sstable, storage_schema,
+    write_sstable,
 };
 
 /// The one shard of each table here.
@@ -203,7 +204,8 @@ pub fn input(
 ) -> SsTableInput {
     let sorted_rows = sorted_rows.to_vec();
     let rows_by_key = Box::new(move || sorted_rows);
-    SsTableInput { schema, batches, key_columns: key_columns.into(), rows_by_key }
+    let (key_columns, indexes) = (key_columns.into(), IndexSpecs::default());
+    SsTableInput { schema, batches, key_columns, rows_by_key, indexes }
 }
 
 /// The sorted positions, as a MemTable computes them.

@@ -170,6 +170,7 @@ mod tests {
             ("maintenance_generations", "8"),
             ("maintenance_interval_ms", "60000"),
             ("maintenance_older_than_ms", "3600000"),
+            ("index_flushed", "true"),
             ("manifest_scan_batch_size", "2"),
             ("max_compaction_wait_ms", "60000"),
             ("max_memtable_batches", "8000"),

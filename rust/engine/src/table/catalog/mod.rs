@@ -51,6 +51,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::schema::LatestBase;
+use crate::sstable::FlushedIndexes;
 use progress::Compacted;
 
 pub(super) use claims::ShardTurns;
@@ -74,6 +75,8 @@ pub(super) const SHARDING_FIELD: &str = "bucket";
 pub struct Catalog {
     pub(super) location: Location,
     pub(super) base: Arc<LatestBase>,
+    /// The indexes of the SSTables of its jobs and bulk writes.
+    pub(super) flushed_indexes: Arc<FlushedIndexes>,
     /// The base version that was read last, and its compacted generations.
     compacted: Mutex<Option<(u64, Compacted)>>,
     pub(super) key: Arc<[String]>,

@@ -51,6 +51,7 @@ impl Catalog {
         let store = location.store(&base, defaults.fsync).await?;
         Ok(Self {
             location,
+            flushed_indexes: Arc::default(),
             compacted: Mutex::new(Some((base.version().version, Arc::new(compacted_in(details))))),
             base: LatestBase::new(base)?,
             key,

@@ -531,6 +531,7 @@ impl BulkWriter {
             key: catalog.key.clone(),
             fsync: catalog.defaults.fsync,
             buffer_bytes: catalog.defaults.buffer_bytes(BUFFER_BYTES),
+            indexes: catalog.defaults.index_flushed.then(|| catalog.flushed_indexes.clone()),
             routed_by: catalog.sharding_record.clone(),
         };
         let schema = self.schema.clone();

@@ -26,7 +26,10 @@ use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
 use crate::schema::{LatestBase, VersionStamp};
-use crate::sstable::{BUFFER_BYTES, SsTableContext, SsTableInput, sync_table, write_sstable};
+use crate::sstable::{
+    BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
+    write_sstable,
+};
 use crate::table::Table;
 use crate::table::catalog::{
     Catalog, MaintenanceConfig, SHARDING_FIELD, ShardTurns, refuse_unwritable,
@@ -181,6 +184,7 @@ impl Job {
             key: catalog.key.clone(),
             fsync,
             buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
+            indexes: config.index_flushed.then(|| catalog.flushed_indexes.clone()),
             routed_by: None,
         });
         let store = catalog.writable_store(fsync).await?;
@@ -475,6 +479,8 @@ pub(super) struct LanceSink {
     pub key: Arc<[String]>,
     pub fsync: bool,
     pub buffer_bytes: usize,
+    /// The indexes of SSTables; `None` where they get none.
+    pub indexes: Option<Arc<FlushedIndexes>>,
     /// The sharding that an SSTable of an unclaimed shard records. For claimed shards the shard
     /// manifest records it.
     pub routed_by: Option<String>,
@@ -499,17 +505,23 @@ impl SsTableSink for LanceSink {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         self.check_there().await?;
-        let context = SsTableContext::new(&self.base.known().dataset, self.shard_id).await;
+        let base = self.base.known().dataset;
+        let context = SsTableContext::new(&base, self.shard_id).await;
         let mut context = context.context(&action)?;
         context.fsync = self.fsync;
         context.routed_by = self.routed_by.clone();
         context.buffer_bytes = self.buffer_bytes;
+        let indexes = match &self.indexes {
+            Some(indexes) => indexes.of(&base).await,
+            None => IndexSpecs::default(),
+        };
         let snapshot = rows.clone();
         let input = SsTableInput {
             schema: rows.schema().clone(),
             batches: rows.batches().cloned().collect(),
             key_columns: self.key.clone(),
             rows_by_key: Box::new(move || snapshot.rows_by_key()),
+            indexes,
         };
         let written = write_sstable(&context, rows.generation(), input).await.context(&action)?;
         Ok(SsTable {
