@@ -15,9 +15,10 @@ use arrow_schema::Field;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::nullif::nullif;
 
+use super::binding::{Column, GivenColumn, Group, How, Kind};
 use super::bitmap;
 use super::error::RuleError;
-use super::fold::{Column, Fold, GivenColumn, Group, How, Kind, given_array};
+use super::fold::{Fold, given_array};
 use super::function::MergeFunction;
 use super::groups::KeyGroups;
 use super::reduce;

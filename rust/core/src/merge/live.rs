@@ -31,7 +31,7 @@ impl Live {
         };
         for group in offsets.windows(2) {
             let (begin, end) = (group[0], group[1]);
-            // The newest barrier or replace decides: what it says of older events holds for all.
+            // The newest barrier or replace decides: no event before it counts.
             let reset = (begin..end).rev().find(|at| is_barrier(*at) || is_replace(*at));
             let barrier = reset.filter(|at| is_barrier(*at));
             let start = barrier.map_or(reset.unwrap_or(begin), |at| at + 1);

@@ -1,8 +1,8 @@
 //! Merge rules: how the events of a key become one row.
 //!
 //! Owns: the description of a table's rule with its JSON form (`rule`, `function`, `check`, `json`),
-//! and the fold kernel, which makes one event of several (`fold`), from rows of a call to rows of
-//! the base table (`event`).
+//! the fold kernel, which makes one event of several (`fold`), and what stands at its ends: from
+//! rows of a call to events, from events to rows of the table (`event`).
 //! Does not own: where events are stored, which sources have a key, or when a fold runs.
 //!
 //! An *event* is a stored row: the table's columns, then [`TOMBSTONE`](crate::format::TOMBSTONE),
@@ -33,6 +33,8 @@ mod list;
 mod map;
 mod text;
 mod user;
+
+mod binding;
 
 mod fold;
 
