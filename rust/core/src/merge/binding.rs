@@ -66,8 +66,10 @@ pub(super) struct GivenColumn {
     pub bytes: i32,
 }
 
-/// The bytes that `_given` has for `columns` columns; Arrow has no values of zero bytes.
-pub(super) fn given_bytes(columns: usize) -> i32 {
+/// The bytes that `_given` has: a bit for each column beside the key, and at least one byte, because
+/// Arrow has no values of none.
+pub(super) fn given_bytes(schema: &Schema, key: &[String]) -> i32 {
+    let columns = schema.fields().iter().filter(|field| !key.contains(field.name())).count();
     i32::try_from(columns.div_ceil(8).max(1)).unwrap_or(i32::MAX)
 }
 

@@ -114,8 +114,8 @@ impl Fold {
         let kept: Vec<Arc<Field>> =
             needed.iter().map(|place| schema.fields()[*place].clone()).collect();
         let rows = Arc::new(Schema::new_with_metadata(kept, schema.metadata().clone()));
-        let given_bytes = (rule.engine() == MergeEngine::PartialUpdate)
-            .then(|| given_bytes(schema.fields().len() - key.len()));
+        let given_bytes =
+            (rule.engine() == MergeEngine::PartialUpdate).then(|| given_bytes(schema, key));
         let events = Arc::new(event_schema(rule, &rows, key, given_bytes));
         let is_key = |place: &usize| key.contains(rows.field(*place).name());
         let key_places = (0..rows.fields().len()).filter(is_key).collect();

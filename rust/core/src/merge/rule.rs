@@ -12,8 +12,8 @@ use super::error::RuleError;
 use super::function::{Aggregate, MergeFunction};
 use crate::format::reconcile::{field_id, is_field};
 
-/// How long a delete with a sequence is remembered after a compaction, unless the table says
-/// otherwise: 7 days, in milliseconds.
+/// How long a delete with a sequence is remembered after a compaction, unless the table sets another
+/// time: 7 days, in milliseconds.
 pub(super) const DELETE_RETENTION_MS: u64 = 604_800_000;
 
 /// How the events of a key become one row.

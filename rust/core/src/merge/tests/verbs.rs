@@ -302,7 +302,7 @@ fn a_retract_takes_back_what_a_put_gave() {
 }
 
 #[test]
-fn a_delete_retracts_where_the_table_says_so() {
+fn a_delete_retracts_in_a_table_whose_deletes_retract() {
     let table = aggregation(DeletePolicy::Retract);
     let delete = event(Verb::Delete, 1, row([("n", int(5))]));
     let events = [put(1, [("n", int(5))]), put(1, [("n", int(3))]), delete];
