@@ -3,7 +3,7 @@
 //! Owns: which columns a fold reads, how each is combined, and the schema of events.
 //! Does not own: the fold, or whether the rule fits the table (`check`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
@@ -67,7 +67,7 @@ pub(super) struct GivenColumn {
 }
 
 /// The bytes that `_given` has: a bit for each column beside the key, and at least one byte, because
-/// Arrow has no values of none.
+/// Arrow has no values of zero bytes.
 pub(super) fn given_bytes(schema: &Schema, key: &[String]) -> i32 {
     let columns = schema.fields().iter().filter(|field| !key.contains(field.name())).count();
     i32::try_from(columns.div_ceil(8).max(1)).unwrap_or(i32::MAX)
@@ -75,7 +75,8 @@ pub(super) fn given_bytes(schema: &Schema, key: &[String]) -> i32 {
 
 /// Places of the columns that are asked for, and of those that decide them.
 pub(super) fn needed_columns(rule: &MergeRule, schema: &Schema, asked: &[&str]) -> Vec<usize> {
-    let is_asked = |place: usize| asked.contains(&schema.field(place).name().as_str());
+    let asked: HashSet<&str> = asked.iter().copied().collect();
+    let is_asked = |place: usize| asked.contains(schema.field(place).name().as_str());
     let place = |id: &i32| place_of(*id, schema);
     let mut needed: Vec<usize> = rule.sequence().iter().filter_map(place).collect();
     for group in rule.groups() {

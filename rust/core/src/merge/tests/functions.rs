@@ -337,6 +337,17 @@ fn a_bitmap_has_one_text_of_bytes_whatever_wrote_it() {
 }
 
 #[test]
+fn a_run_as_large_as_an_array_has_the_bytes_of_the_array() {
+    let column = Column::new(&DataType::Binary, MergeFunction::Rbm32);
+    // One run container of the values 0 to 2, as the portable form has it.
+    let run = [0x3b, 0x30, 0, 0, 1, 0, 0, 2, 0, 1, 0, 0, 0, 2, 0];
+    let mut array = Vec::new();
+    RoaringBitmap::from([0, 1, 2]).serialize_into(&mut array).unwrap();
+    let of = |bytes: &[u8]| -> ArrayRef { Arc::new(BinaryArray::from_iter_values([bytes])) };
+    assert_eq!(&column.value(&of(&run)), &of(&array));
+}
+
+#[test]
 fn bytes_that_are_no_bitmap_are_refused_with_their_row() {
     let mut bytes = Vec::new();
     RoaringBitmap::from([1, 2]).serialize_into(&mut bytes).unwrap();
