@@ -103,6 +103,7 @@ const LAYERS: &[Layer] = &[
     layer(CORE, "mutants", &[], PURE),
     layer(CORE, "types", &[], PURE),
     layer(CORE, "format", &["types"], BYTES),
+    layer(CORE, "merge", &["types", "format"], PURE),
     layer(CORE, "store", &["types", "format"], &[]),
     layer(CORE, "memtable", &["types"], NO_STORE),
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),

@@ -62,6 +62,12 @@ fn narrow_id(field: &Field) -> Option<i32> {
     narrow.parse().ok().filter(|narrow| (0..own).contains(narrow))
 }
 
+/// Whether `field` is the column with the field id `id`, now or before it was widened.
+#[must_use]
+pub fn is_field(field: &Field, id: i32) -> bool {
+    field_id(field) == Some(id) || narrow_id(field) == Some(id)
+}
+
 /// Whether a column of the type `narrow` may become one of the type `wide`.
 #[must_use]
 pub const fn is_widening(narrow: &DataType, wide: &DataType) -> bool {
