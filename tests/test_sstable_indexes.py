@@ -331,7 +331,7 @@ def test_an_sstable_of_older_columns_is_read_instead(make_table: MakeTable) -> N
     model = drawn(range(BASE_ROWS))
     table = indexed(make_table, "IVF_FLAT", model)
     write(table, model, drawn(range(700, 800), 18))
-    lance.dataset(table.uri).alter_columns({"path": "vec", "name": "embedding"})
+    lance.dataset(table.uri).alter_columns({"path": "vec", "name": "embedding"})  # type: ignore[dict-item]
     table = lancemem.open_table(table.uri)
     plan = table.search(model[750], k=3).explain()
     assert "IndexSearchExec: SSTable" not in plan, plan

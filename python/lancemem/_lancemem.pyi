@@ -757,9 +757,9 @@ class WriterConfig:
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
-        index_flushed: Flushed SSTables get the indexes of the base table (docs/decisions/0032). With
-            False a flush takes less time, a search reads all rows of the SSTable, and pylance does
-            not find its rows by index. Default: True.
+        index_flushed: Flushed SSTables get the indexes of the base table (docs/format.md). If not,
+            a flush takes less time, a search reads all rows of the SSTable, and pylance does not
+            find its rows by index. Default: True.
         fsync: On a local disk, file and folder are synced before a put counts as durable. With
             False a put survives a killed process, but not a power cut. Default: True.
         max_memtable_rows: Rows at which a MemTable is frozen and flushed. Default: 100,000.

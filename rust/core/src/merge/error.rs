@@ -222,14 +222,17 @@ pub enum RuleError {
     },
 }
 
-impl From<RuleError> for Error {
-    fn from(error: RuleError) -> Self {
-        let made = match &error {
-            RuleError::Undecodable { reason } => {
-                Self::corrupt("the stored merge rule", "undecodable", reason)
+impl RuleError {
+    /// The error of a call that was given the rule. No `From`: with a second conversion into
+    /// [`Error`], the type of an `Ok` in a closure could not be inferred anywhere.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        let made = match &self {
+            Self::Undecodable { reason } => {
+                Error::corrupt("the stored merge rule", "undecodable", reason)
             }
-            _ => Self::input(error.to_string()),
+            _ => Error::input(self.to_string()),
         };
-        made.with_source(error)
+        made.with_source(self)
     }
 }

@@ -359,12 +359,13 @@ impl Fold {
                 Ok(new_null_array(array.data_type(), array.len()))
             }
             How::Function { function, .. } => {
-                function.check_retract(name, array.data_type())?;
+                function.check_retract(name, array.data_type()).map_err(RuleError::into_error)?;
                 reduce::negated(array).map_err(|error| self.broken(column.place, error))
             }
             How::User { name: function, .. } => {
                 MergeFunction::User { name: function.clone() }
-                    .check_retract(name, array.data_type())?;
+                    .check_retract(name, array.data_type())
+                    .map_err(RuleError::into_error)?;
                 Err(Error::internal("a function of a user has no inverse"))
             }
             How::LastGiven | How::Group(_) => Err(Error::internal("a retract of a given column")),
@@ -422,7 +423,7 @@ impl Fold {
 
     fn refused(&self, option: &'static str, reason: &'static str) -> Error {
         let engine = self.rule.engine().name();
-        RuleError::OptionRefused { option, engine, reason }.into()
+        RuleError::OptionRefused { option, engine, reason }.into_error()
     }
 }
 

@@ -54,7 +54,7 @@ pub fn refusal(options: &RuleOptions) -> String {
 #[track_caller]
 fn refusal_in(schema: &Schema, options: &RuleOptions) -> String {
     let typed = MergeRule::new(options, schema, &names(&["k"])).unwrap_err();
-    let error = Error::from(typed.clone());
+    let error = typed.clone().into_error();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<RuleError>());
     assert_eq!(source, Some(&typed));

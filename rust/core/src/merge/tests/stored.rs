@@ -86,7 +86,7 @@ fn what_a_later_version_wrote_is_refused_not_ignored() {
     ] {
         let error = replaced(text, from, to);
         assert!(matches!(&error, RuleError::LaterVersion { .. }), "{to}: {error}");
-        let error = crate::Error::from(error);
+        let error = error.into_error();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("use the version that created the table"), "{error}");
     }
@@ -115,7 +115,7 @@ fn a_damaged_text_is_damage() {
     for text in damaged {
         let error = MergeRule::from_json(&text).unwrap_err();
         assert!(matches!(&error, RuleError::Undecodable { .. }), "{text}: {error}");
-        assert_eq!(crate::Error::from(error).kind(), ErrorKind::Corruption);
+        assert_eq!(error.into_error().kind(), ErrorKind::Corruption);
     }
 }
 
