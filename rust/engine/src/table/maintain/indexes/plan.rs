@@ -175,7 +175,7 @@ fn free_name(
     let named = |name: &str| listed.iter().find(|index| index.info.name == name);
     let name = match &options.name {
         Some(name) => name.clone(),
-        None => (1_usize..)
+        None => (1..=listed.len() + 1)
             .map(|number| match number {
                 1 => format!("{column}_idx"),
                 number => format!("{column}_idx_{number}"),
