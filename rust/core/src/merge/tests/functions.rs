@@ -21,7 +21,7 @@ use roaring::RoaringBitmap;
 use super::table::{names, schema_of};
 use crate::merge::{
     Aggregate, Fold, KeepEnd, KeyGroups, MergeEngine, MergeFunction, MergeRule, PairFunction,
-    PairFunctions, RuleOptions, Verb,
+    PairFunctions, RuleError, RuleOptions, Verb,
 };
 use crate::{Error, Result};
 
@@ -45,8 +45,8 @@ impl Column {
     fn with(of: &DataType, options: &RuleOptions, functions: &PairFunctions) -> Result<Self> {
         let schema = schema_of(&[("v", of.clone())]);
         let key = names(&["k"]);
-        let rule = MergeRule::new(options, &schema, &key)?;
-        let fold = Fold::new(&rule, &schema, &key, functions)?;
+        let rule = MergeRule::new(options, &schema, &key).map_err(RuleError::into_error)?;
+        let fold = Fold::new(&rule, &schema, &key, functions).map_err(RuleError::into_error)?;
         Ok(Self { schema, fold })
     }
 

@@ -13,7 +13,6 @@ use crate::merge::{
     RuleOptions,
 };
 use crate::types::ErrorKind;
-use crate::{Error, Result};
 
 fn schema() -> Arc<Schema> {
     schema_of(&[
@@ -209,7 +208,7 @@ fn a_sequence_has_a_type_with_an_order() {
 }
 
 #[test]
-fn tables_with_a_rule_have_a_key_and_reserve_names() -> Result<()> {
+fn tables_with_a_rule_have_a_key_and_reserve_names() -> Result<(), RuleError> {
     let error = MergeRule::new(&engine(MergeEngine::FirstRow), &schema(), &[]).unwrap_err();
     assert_eq!(error, RuleError::NoKey { engine: "first_row" });
     // Without a rule there are no such columns.
