@@ -75,7 +75,7 @@ impl Planner<'_> {
         // Nothing bounds the candidates that a lower bound of distances leaves out.
         let needs_all_rows = options.exact || options.distance_range.0.is_some();
         let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        !(needs_all_rows && !options.fast_search) && !request.prefilter().is_some_and(can_fail)
+        (options.fast_search || !needs_all_rows) && !request.prefilter().is_some_and(can_fail)
     }
 
     /// The index to search the base table by; `None` where its rows are to be read.
