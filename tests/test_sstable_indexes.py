@@ -108,7 +108,7 @@ def folders(table: lancemem.Table) -> list[Path]:
 
 
 def index_names(folder: Path) -> list[str]:
-    return sorted(index["name"] for index in lance.dataset(str(folder)).list_indices())
+    return sorted(index.name for index in lance.dataset(str(folder)).describe_indices())
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -173,7 +173,7 @@ def test_a_large_sstable_has_the_partitions_of_the_base_and_pylance_reads_them(
     write(table, model, large)
     [folder] = folders(table)
     sstable = lance.dataset(str(folder))
-    assert [index["name"] for index in sstable.list_indices()] == ["vec_idx"]
+    assert [index.name for index in sstable.describe_indices()] == ["vec_idx"]
     statistics = sstable.stats.index_stats("vec_idx")
     assert statistics["num_unindexed_rows"] == 0
     assert statistics["indices"][0]["num_partitions"] == 2
