@@ -170,7 +170,7 @@ async fn a_large_sstable_has_the_model_of_every_kind_of_vector_index() {
         let opened = opened.unwrap();
         assert_eq!(opened.ivf_model().centroids, model.ivf.centroids, "{kind}");
         assert_eq!(opened.metric_type(), params.metric_type, "{kind}");
-        assert_eq!(opened.sub_index_type().0, SubIndexType::Flat, "{kind}: no graph");
+        assert!(matches!(opened.sub_index_type().0, SubIndexType::Flat), "{kind}: no graph");
         match (opened.quantizer(), &model.quantizer) {
             (Quantizer::Product(own), Quantizer::Product(of_base)) => {
                 assert_eq!(own.codebook, of_base.codebook);
