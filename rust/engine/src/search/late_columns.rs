@@ -49,7 +49,7 @@ impl Step for LateColumnsStep {
         let step = self.clone();
         let rows = stream::iter(inputs).flatten().then(move |batch| {
             let step = step.clone();
-            async move { Ok::<_, DataFusionError>(step.with_late(batch?).await?) }
+            async move { step.with_late(batch?).await }
         });
         rows.map_ok(|batches| stream::iter(batches.into_iter().map(Ok))).try_flatten().boxed()
     }

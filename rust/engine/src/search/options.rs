@@ -74,7 +74,6 @@ impl QueryVectors {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of a call, with its name")]
 pub struct SearchOptions {
     /// The column of vectors; `None` for the only one of the query's width.
     pub column: Option<String>,

@@ -65,7 +65,7 @@ impl Planner<'_> {
             sources.push(read);
             pruned = left_out;
         }
-        let plan = self.above(self.union(sources)?, &layout)?;
+        let plan = self.above(union(sources)?, &layout)?;
         Ok(ScanPlan { plan, pruned })
     }
 
@@ -75,7 +75,7 @@ impl Planner<'_> {
         // Nothing bounds the candidates that a lower bound of distances leaves out.
         let needs_all_rows = options.exact || options.distance_range.0.is_some();
         let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        !(needs_all_rows && !options.fast_search) && !request.prefilter().is_some_and(can_fail)
+        (options.fast_search || !needs_all_rows) && !request.prefilter().is_some_and(can_fail)
     }
 
     /// The index to search the base table by; `None` where its rows are to be read.
@@ -148,7 +148,7 @@ impl Planner<'_> {
         let postfilter = self.request.postfilter().map(Filter::columns);
         let asked = Asked {
             columns: self.request.options.columns.as_deref(),
-            postfilter: postfilter.unwrap_or_else(BTreeSet::new),
+            postfilter: postfilter.unwrap_or_default(),
             vector: &self.request.column.name,
             is_batch: self.request.is_batch,
             defers,
@@ -190,16 +190,6 @@ impl Planner<'_> {
         Ok((Arc::new(StepExec::new(step, plan)), pruned))
     }
 
-    fn union(&self, mut sources: Vec<Node>) -> Result<Node> {
-        match sources.pop() {
-            Some(only) if sources.is_empty() => Ok(only),
-            last => {
-                sources.extend(last);
-                UnionExec::try_new(sources).context("planning a search")
-            }
-        }
-    }
-
     /// The choice of the nearest rows, and the caller's columns of them.
     fn above(&self, sources: Node, layout: &Arc<Layout>) -> Result<Node> {
         let (options, queries) = (&self.request.options, self.request.queries.vectors.len());
@@ -212,5 +202,15 @@ impl Planner<'_> {
         }
         let rows = filtered(self.session, rows, self.request.postfilter())?;
         projected(rows, &layout.result())
+    }
+}
+
+fn union(mut sources: Vec<Node>) -> Result<Node> {
+    match sources.pop() {
+        Some(only) if sources.is_empty() => Ok(only),
+        last => {
+            sources.extend(last);
+            UnionExec::try_new(sources).context("planning a search")
+        }
     }
 }

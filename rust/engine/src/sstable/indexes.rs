@@ -37,6 +37,7 @@ use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 use super::checksums::FileSum;
+use super::data::random_number;
 use super::index_specs::{Build, IndexSpec, Model};
 use super::open::open_unwritten;
 use super::write::VERSION;
@@ -101,7 +102,7 @@ async fn written_index(
     sstable: &Dataset,
     spec: &Arc<IndexSpec>,
 ) -> Result<WrittenIndexes> {
-    let uuid = Uuid::new_v4();
+    let uuid = random_uuid()?;
     let (of, build) = (sstable.clone(), spec.clone());
     // A task of its own, because Lance panics where it gets no folder for temporary files.
     let built = SpawnedTask::spawn(async move { build_index(of, &build, uuid).await }).await;
@@ -121,6 +122,14 @@ async fn written_index(
         let _ = context.object_store.remove_dir_all(all.join(uuid.to_string())).await;
     }
     finished
+}
+
+/// A new id, which the operating system draws: a generator in this process would repeat its ids in
+/// each child of a fork.
+fn random_uuid() -> Result<Uuid> {
+    let words = [random_number()?, random_number()?, random_number()?, random_number()?];
+    let bytes = words.iter().fold(0, |bits, word| bits << 32 | u128::from(*word));
+    Ok(uuid::Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid())
 }
 
 /// The name of the column of `spec` in the SSTable; `None` where it is missing there or has another
