@@ -201,6 +201,14 @@ GROUPS = {
         "table.drop_changes_consumer('none')",
         "again.apply_changes(table.changes().to_table())",
     ],
+    "searches": [
+        "points.search([1.0, 0.5]).to_table()",
+        "pinned.search([[1.0, 0.5], [2.0, 0.5]]).to_table()",
+        "points.create_index('vec', 'IVF_FLAT', num_partitions=2, replace=True)",
+        "points.indexes()",
+        "points.optimize_indexes()",
+        "points.drop_index('vec_idx')",
+    ],
     "descriptions": [
         "table.shards()",
         "table.stats()",
@@ -244,6 +252,13 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     if group == "endpoints":
         endpoint = job.serve()
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
+
+    if group == "searches":
+        vectors = pa.schema([("id", pa.int64()), ("vec", pa.list_(pa.float32(), 2))])
+        points = lancemem.create_table(sys.argv[1] + "-points", vectors, primary_key="id")
+        points.upsert([{"id": n, "vec": [float(n), 0.5]} for n in range(500)])
+        points.compact(flush=True)
+        pinned = points.snapshot()
 
     def staged(table):
         bulk = table.bulk_writer()
