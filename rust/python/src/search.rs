@@ -67,7 +67,7 @@ fn with_argument(
         "k" => options.with_k(number(name, value)?),
         "offset" => options.with_offset(number(name, value)?),
         "columns" => options.with_columns(ColumnNames::of(typed(name, value)?)),
-        "filter" => options.with_filter(condition(Some(value).filter(is_some), schema)?),
+        "filter" => options.with_filter(condition((!value.is_none()).then_some(value), schema)?),
         "prefilter" => options.with_prefilter(typed(name, value)?),
         "metric" => options.with_metric(metric(value)?),
         // As in pylance: this many partitions, not fewer and not more.
@@ -98,10 +98,6 @@ fn with_argument(
             return Err(PyTypeError::new_err(text));
         }
     })
-}
-
-fn is_some(value: &&Bound<'_, PyAny>) -> bool {
-    !value.is_none()
 }
 
 /// A metric by its name.

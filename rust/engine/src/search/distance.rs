@@ -75,7 +75,9 @@ mod tests {
     fn stored() -> FixedSizeListArray {
         let mut rows = FixedSizeListBuilder::new(Float32Builder::new(), 2);
         for row in [[Some(3.0), Some(4.0)], [Some(0.0), Some(0.0)], [Some(1.0), None]] {
-            row.into_iter().for_each(|value| rows.values().append_option(value));
+            for value in row {
+                rows.values().append_option(value);
+            }
             rows.append(true);
         }
         rows.values().append_slice(&[7.0, 7.0]);
