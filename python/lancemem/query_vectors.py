@@ -39,7 +39,8 @@ def flattened(query: object) -> tuple[pa.Array, int | None]:
             two dimensions, or an Arrow array of lists.
 
     Returns:
-        The numbers of all vectors, one vector after the other. The width is None for one vector.
+        The numbers of all vectors, one vector after the other, and their width. A query that is one
+        vector has the width None.
 
     Raises:
         InvalidInputError: `query` has another form, or its vectors are of several widths.

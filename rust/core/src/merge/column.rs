@@ -72,7 +72,7 @@ impl<'a> Events<'a> {
         interleave(&columns, self.groups.rows())
     }
 
-    /// The values of a column at `picks`, null where there is none.
+    /// The values of a column at `picks`, null for a pick without a row.
     pub(super) fn picked(&self, place: usize, picks: &Picks) -> Result<ArrayRef, ArrowError> {
         let mut columns: Vec<&dyn Array> =
             self.sources.iter().map(|source| source.column(place).as_ref()).collect();
