@@ -256,7 +256,7 @@ impl<'a> Planner<'a> {
         let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
             Newest::All
         } else {
-            self.by_position(0, 0).unwrap_or_else(|| self.by_key(Freshness::Base))
+            self.by_position(0).unwrap_or_else(|| self.by_key(Freshness::Base))
         };
         let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
         if fragments.as_ref().is_some_and(Vec::is_empty) {
@@ -276,10 +276,7 @@ impl<'a> Planner<'a> {
         arm: usize,
         sstable: &Arc<SsTableHandle>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let is_sstable =
-            |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
-        let place = self.snapshot.sources().take(arm).filter(is_sstable).count();
-        let newest = self.by_position(arm, place);
+        let newest = self.by_position(arm);
         let newest = newest.unwrap_or_else(|| self.in_sstable(arm, sstable));
         let range = self.range_in(arm, sstable);
         // Positions of a range count from the first fragment, so none of them is left out.
@@ -398,25 +395,24 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The choice by position, where the dead rows of the source are known. The source is the arm
-    /// `arm` of the snapshot, and has the index `place` among the base table and the SSTables.
-    fn by_position(&self, arm: usize, place: usize) -> Option<Newest> {
-        Some(match self.known.as_ref()? {
-            KnownRows::Exact(mask) => Newest::ByPosition { dead: mask.arm(arm), above: None },
-            KnownRows::Flushed(mask) => {
-                let is_base = arm == 0;
-                // Without flushed dead rows, no row addresses need be read.
-                if let Some(choice) = self.memory.clone()
-                    && is_base
-                    && mask.arm(0).is_empty()
-                {
-                    let (freshness, key) = (Freshness::Base, self.snapshot.key.clone());
-                    return Some(Newest::ByKey { choice, freshness, key });
-                }
-                let above = self.memory.clone().map(|memory| (memory, self.snapshot.key.clone()));
-                Newest::ByPosition { dead: mask.arm(place), above }
-            }
-        })
+    /// The choice by position, where the dead rows of the source are known. The source is the base
+    /// table or an SSTable, at the arm `arm` of the snapshot.
+    fn by_position(&self, arm: usize) -> Option<Newest> {
+        let known = self.known.as_ref()?;
+        let dead = known.of_arm(self.snapshot, arm);
+        if matches!(known, KnownRows::Exact(_)) {
+            return Some(Newest::ByPosition { dead, above: None });
+        }
+        // Without flushed dead rows, no row addresses need be read.
+        if let Some(choice) = self.memory.clone()
+            && arm == 0
+            && dead.is_empty()
+        {
+            let (freshness, key) = (Freshness::Base, self.snapshot.key.clone());
+            return Some(Newest::ByKey { choice, freshness, key });
+        }
+        let above = self.memory.clone().map(|memory| (memory, self.snapshot.key.clone()));
+        Some(Newest::ByPosition { dead, above })
     }
 
     fn by_key(&self, freshness: Freshness) -> Newest {

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use lance::Dataset;
-use lancemem_core::types::{Freshness, Result};
+use lancemem_core::types::Result;
 
 use super::Metric;
 use super::table_index::TableIndex;
 use crate::errors::{BaseContext, SsTableErrors, from_base};
 use crate::schema::StoredColumns;
-use crate::snapshot::{Snapshot, Source, SsTableHandle};
+use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, KnownRows};
 
 /// What a search of the base table does, in errors.
@@ -52,7 +52,7 @@ impl IndexedSource {
             dataset: snapshot.base.clone(),
             index,
             newer: snapshot.clone(),
-            dead: known.map(|known| dead_rows(snapshot, known, 0)),
+            dead: known.map(|known| known.of_arm(snapshot, 0)),
             sstable: None,
         }
     }
@@ -83,7 +83,7 @@ impl IndexedSource {
             dataset: dataset.clone(),
             index,
             newer: Arc::new(snapshot.newer_than(arm - 1)),
-            dead: known.map(|known| dead_rows(snapshot, known, arm)),
+            dead: known.map(|known| known.of_arm(snapshot, arm)),
             sstable: Some(name.into()),
         }))
     }
@@ -122,19 +122,6 @@ impl fmt::Display for IndexedSource {
         match &self.sstable {
             Some(name) => f.write_str(name),
             None => write!(f, "base version={}", self.dataset.version().version),
-        }
-    }
-}
-
-/// The dead rows of the source of `arm`.
-fn dead_rows(snapshot: &Snapshot, known: &KnownRows, arm: usize) -> Arc<DeadRows> {
-    match known {
-        KnownRows::Exact(mask) => mask.arm(arm),
-        // This mask has the base table, then the SSTables.
-        KnownRows::Flushed(mask) => {
-            let is_sstable =
-                |(_, source): &(Freshness, Source<'_>)| matches!(source, Source::SsTable(_));
-            mask.arm(snapshot.sources().take(arm).filter(is_sstable).count())
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lancemem_core::types::ShardId;
 use parking_lot::Mutex;
 
-use super::{ComparedSsTables, SnapshotMask};
+use super::{ComparedSsTables, DeadRows, SnapshotMask};
 use crate::snapshot::{Snapshot, Source};
 
 /// An entry of more bytes is not cached and is dropped with its scan.
@@ -57,6 +57,20 @@ pub enum KnownRows {
     /// Rows that an SSTable supersedes, and tombstones: the base table, then the SSTables in the
     /// order of the snapshot. Rows in memory may supersede more rows.
     Flushed(Arc<SnapshotMask>),
+}
+
+impl KnownRows {
+    /// The dead rows of the base table of `snapshot` (arm 0), or of the SSTable at `arm`.
+    #[must_use]
+    pub fn of_arm(&self, snapshot: &Snapshot, arm: usize) -> Arc<DeadRows> {
+        match self {
+            Self::Exact(mask) => mask.arm(arm),
+            Self::Flushed(mask) => {
+                let sources = snapshot.sources().take(arm);
+                mask.arm(sources.filter(|(_, it)| matches!(it, Source::SsTable(_))).count())
+            }
+        }
+    }
 }
 
 /// The identity of a source: sources with equal ids have the same rows.
