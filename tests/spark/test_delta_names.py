@@ -175,7 +175,7 @@ def test_calls_of_delta_without_a_counterpart_name_the_way(
     ways: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: LancememTable.forName(spark, "people"), r"LancememTable\.forPath\(spark, path\)"),
         (lambda: people.optimize().where("id = 1"), r"call executeCompaction\(\)"),
-        (lambda: people.optimize().executeZOrderBy("name"), "create_scalar_index"),
+        (lambda: people.optimize().executeZOrderBy("name"), r"create_index\(column"),
         (lambda: people.restoreToVersion(1), r"docs/repair\.md"),
     )
     for call, way in ways:
