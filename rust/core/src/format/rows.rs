@@ -135,7 +135,8 @@ impl RowSchema {
         for field in self.logical.fields() {
             let Some(array) = batch.column_by_name(field.name()) else {
                 return Err(Error::input(format!(
-                    "column '{}' of type {} is missing",
+                    "column '{}' of type {} is missing; a write takes whole rows: give every \
+                     column, with nulls where there is no value, or change some columns by update",
                     field.name(),
                     TypeName(field.data_type())
                 )));
@@ -153,7 +154,8 @@ impl RowSchema {
     pub fn accept_keys(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
         if self.key.names().is_empty() {
             return Err(Error::input(
-                "the table has no primary key, so rows cannot be deleted by key",
+                "the table has no primary key, so rows cannot be deleted by key; a table gets its \
+                 key when it is created or enabled: primary_key=",
             ));
         }
         let mut columns = Vec::with_capacity(self.storage.fields().len());
@@ -354,7 +356,13 @@ impl RowSchema {
         for (index, field) in batch.schema_ref().fields().iter().enumerate() {
             let name = field.name();
             if self.logical.column_with_name(name).is_none() && !is_unnamed_index(name) {
-                return Err(Error::input(format!("column '{name}' is not in the table")));
+                let fields = self.logical.fields().iter();
+                let known: Vec<&str> = fields.map(|it| it.name().as_str()).collect();
+                return Err(Error::input(format!(
+                    "column '{name}' is not in the table; it has {}; leave the column out, or \
+                     add it to the table first",
+                    known.join(", ")
+                )));
             }
             refuse_repeated(batch, index)?;
         }
@@ -378,8 +386,13 @@ impl RowSchema {
         if (is_key || !field.is_nullable())
             && let Some(row) = null_row(&array)
         {
-            let role = if is_key { "primary key column" } else { "column" };
-            return Err(Error::input(format!("{role} '{name}' is null in row {row}")));
+            let (role, then) = match is_key {
+                true => {
+                    ("primary key column", "; every row needs its key: fill it, or drop the row")
+                }
+                false => ("column", ""),
+            };
+            return Err(Error::input(format!("{role} '{name}' is null in row {row}{then}")));
         }
         if let Some(part) = null_part(field.data_type(), &array) {
             return Err(part_is_null(name, part));

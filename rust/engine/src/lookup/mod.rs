@@ -107,7 +107,10 @@ pub async fn find_with(
     ahead: impl Future<Output = Option<Ahead>>,
 ) -> Result<FoundRows> {
     if snapshot.key.is_empty() {
-        return Err(Error::input("the table has no primary key, so rows cannot be found by key"));
+        return Err(Error::input(
+            "the table has no primary key, so rows cannot be found by key; read them by a \
+             condition (scan), or create the table with primary_key=",
+        ));
     }
     let columns = Columns::of(snapshot, columns)?;
     let wanted = Wanted::new(&snapshot.key, keys)?;
