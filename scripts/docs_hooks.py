@@ -10,6 +10,7 @@ import posixpath
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from mkdocs.structure.files import File
 
@@ -52,7 +53,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:  # noqa: ANN40
 
     def moved(found: re.Match[str]) -> str:
         is_image, text, target = found.groups()
-        if is_image or target.startswith("#") or "://" in target:
+        if is_image or target.startswith("#") or urlsplit(target).scheme:
             return found.group()
         path, _, anchor = target.partition("#")
         there = posixpath.normpath(posixpath.join(base, path))

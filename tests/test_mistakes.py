@@ -213,12 +213,12 @@ ROWS = {
         r"put a dict that is one row into a list: \[row",
     ),
     "rows as tuples": Mistake(
-        lambda it: it.table.upsert([(1, "Ada")]),  # type: ignore[list-item]
+        lambda it: it.table.upsert([(1, "Ada")]),
         Input,
         "expected .*a list of dicts, a dict of columns.*, got list of tuple",
     ),
     "the path of a file": Mistake(
-        lambda it: it.table.upsert("rows.parquet"),  # type: ignore[arg-type]
+        lambda it: it.table.upsert("rows.parquet"),
         Input,
         r"got str; read the file first: pyarrow.dataset.dataset\(path\)",
     ),
@@ -291,7 +291,9 @@ WRITERS = {
 }
 READS = {
     "a column with a typing error": Mistake(
-        lambda it: it.table.to_table(["nam"]), Input, "'nam' is not in the table; it has id, name"
+        lambda it: it.table.to_table(["names"]),
+        Input,
+        "'names' is not in the table; it has id, name",
     ),
     "a condition of pandas": Mistake(
         lambda it: it.table.to_table(filter="id = 1 & n = 1"),
@@ -299,7 +301,7 @@ READS = {
         "join conditions by AND and OR",
     ),
     "a condition of polars": Mistake(
-        lambda it: it.table.to_table(filter=pl.col("id") == 1),  # type: ignore[arg-type]
+        lambda it: it.table.to_table(filter=pl.col("id") == 1),
         Input,
         "pass the filter as a SQL string or as a pyarrow expression",
     ),
@@ -311,7 +313,11 @@ READS = {
     "a condition in the place of keys": Mistake(
         lambda it: it.table.delete("id = 1"), Input, "pass a condition as where="
     ),
-    "a key that is no list": Mistake(lambda it: it.table.get(1), Input, "put one key into a list"),
+    "a key that is no list": Mistake(
+        lambda it: it.table.get(1),  # type: ignore[arg-type]
+        Input,
+        "put one key into a list",
+    ),
     "a query of another width": Mistake(
         lambda it: it.table.search([1.0, 0.0]).to_table(), Input, "the table has 'vec' of width 3"
     ),
