@@ -95,7 +95,9 @@ def main() -> None:
     """Run the blocks of pages, each page in a temporary folder of its own."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pages", type=Path, nargs="+", metavar="page")
-    parser.add_argument("--only", metavar="HEADING", help="the blocks below this heading")
+    parser.add_argument(
+        "--only", metavar="HEADING", action="append", help="the blocks below these headings"
+    )
     parser.add_argument("--skip", metavar="HEADING", help="no block below this heading")
     parser.add_argument("--before", default="", metavar="CODE", help="statements that run first")
     options = parser.parse_args()
@@ -103,7 +105,8 @@ def main() -> None:
         chosen = [
             block
             for block in blocks(page)
-            if options.only in (None, block.heading) and block.heading != options.skip
+            if (options.only is None or block.heading in options.only)
+            and block.heading != options.skip
         ]
         if not chosen:
             sys.exit(f"{page} has no such block")
