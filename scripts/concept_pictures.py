@@ -104,8 +104,8 @@ def path_of_a_row() -> Picture:
     picture.box(640, 46, 190, 84, BASE, "base table", "a Lance table,", "one commit each time")
     picture.words(235, 166, "a put returns here:", colour=GREY)
     picture.words(235, 183, "its rows are on disk", colour=GREY)
-    picture.words(470, 166, "sorted by key, with a", colour=GREY)
-    picture.words(470, 183, "key index and a filter", colour=GREY)
+    picture.words(470, 166, "on disk, with a key", colour=GREY)
+    picture.words(470, 183, "index and a Bloom filter", colour=GREY)
     picture.words(735, 166, "pylance, lancedb and", colour=GREY)
     picture.words(735, 183, "lance-spark read this", colour=GREY)
     picture.box(

@@ -74,6 +74,7 @@ BEFORE = {
     "docs/reading.md": FLIGHTS + WRITTEN + OTHER_LIBRARIES,
     "docs/schema-changes.md": FLIGHTS + WITHOUT_COLUMN + WRITTEN,
     "docs/search.md": "",
+    "docs/serving.md": FLIGHTS + WRITTEN,
     "docs/tutorial.md": "",
     "docs/write-path.md": FLIGHTS + WRITTEN,
 }
@@ -85,7 +86,7 @@ SPARK_PAGES = (
     "docs/howto/upsert-stream.md",
 )
 ALL_SPARK_PAGES = {"docs/howto/foreach-batch.md": "Write from foreachBatch"}
-S3_PAGES = ("docs/howto/s3.md",)
+S3_PAGES = {"docs/howto/s3.md": "", "docs/object-stores.md": FLIGHTS}
 SPARK = """
 import os, sys
 
@@ -134,7 +135,7 @@ def test_the_blocks_of_a_page_about_s3_run_on_the_tests_server(name: str) -> Non
         }
         variables = {option.upper(): value for option, value in place.items()}
         variables |= {"AWS_ALLOW_HTTP": "true", "BUCKET": names["BUCKET"]}
-        before = [f"{name} = {value!r}" for name, value in names.items()]
+        before = [S3_PAGES[name], *(f"{name} = {value!r}" for name, value in names.items())]
         before += ["import os", f"os.environ.update({variables!r})"]
         run_page(name, before="\n".join(before))
 
