@@ -49,12 +49,14 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
     }
     let unfit = |row: usize| {
         let value = shown(array, row);
-        let way_out = match narrows(from, to, Rounding::All) {
-            true => ROUND,
-            false if is_whole_for_float(from, to) => AS_FLOATS,
-            false => "",
+        let then = if narrows(from, to, Rounding::All) {
+            ROUND
+        } else if is_whole_for_float(from, to) {
+            AS_FLOATS
+        } else {
+            ""
         };
-        refused(&format!("row {row} has {value}, which does not fit{way_out}"))
+        refused(&format!("row {row} has {value}, which does not fit{then}"))
     };
     let rounded = rounded(array, field, Rounding::Vectors)?;
     let options = CastOptions { safe: false, ..CastOptions::default() };

@@ -386,11 +386,10 @@ impl RowSchema {
         if (is_key || !field.is_nullable())
             && let Some(row) = null_row(&array)
         {
-            let (role, then) = match is_key {
-                true => {
-                    ("primary key column", "; every row needs its key: fill it, or drop the row")
-                }
-                false => ("column", ""),
+            let (role, then) = if is_key {
+                ("primary key column", "; every row needs its key: fill it, or drop the row")
+            } else {
+                ("column", "")
             };
             return Err(Error::input(format!("{role} '{name}' is null in row {row}{then}")));
         }

@@ -71,7 +71,8 @@ impl VectorColumn {
         match fitting.as_slice() {
             [only] => Ok((*only).clone()),
             [] if all.is_empty() => Err(Error::input(format!(
-                "the table has no column of vectors; create it with a schema that has one, such as \
+                "the table has no column of vectors, which are fixed-size lists; create it with a \
+                 schema that has one, such as \
                  pyarrow.list_(pyarrow.float32(), {width}): lists of any length are no vectors",
             ))),
             [] => Err(Error::input(format!(
