@@ -291,7 +291,8 @@ $(DOCS_TOOLS): requirements/docs.txt
 	@touch $@
 
 docs: $(DOCS_TOOLS) ## the site of docs/ in site/, strict: a dead link or an undocumented page fails
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@# Not --quiet: it hides warnings from --strict as well.
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 	@echo "site/index.html"
 
 # --- show ------------------------------------------------------------------
