@@ -24,6 +24,8 @@ DOCS = ROOT / "docs"
 # Pages of the tree's root that are part of the site.
 ROOT_PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+# Python-Markdown nests a list by four spaces, GitHub by two.
+NESTED = re.compile(r"^ {2,3}(?=(?:-|\d+\.) )", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -47,7 +49,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:  # noqa: ANN401 - mkdocs' own
-    """Bring each link to a page of the site, and leave the text of a link to any other file."""
+    """Bring each link to a page of the site, leave the text of any other link, and nest lists."""
     name = page.file.src_uri
     base = "" if name in ROOT_PAGES else posixpath.join("docs", posixpath.dirname(name))
 
@@ -66,8 +68,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:  # noqa: ANN40
         back = posixpath.relpath(in_site, posixpath.dirname(name) or ".")
         return f"[{text}]({back}{'#' + anchor if anchor else ''})"
 
+    def prose(text: str) -> str:
+        return NESTED.sub("    ", LINK.sub(moved, text))
+
     parts, start = [], 0
     for fence in FENCE.finditer(markdown):
-        parts += [LINK.sub(moved, markdown[start : fence.start()]), fence.group()]
+        parts += [prose(markdown[start : fence.start()]), fence.group()]
         start = fence.end()
-    return "".join([*parts, LINK.sub(moved, markdown[start:])])
+    return "".join([*parts, prose(markdown[start:])])
