@@ -196,7 +196,7 @@ def test_a_double_that_may_be_a_rounded_integer_is_refused(make_table: MakeTable
         table.upsert(pa.table({"id": [1.0], "n": [1]}))
 
 
-WHOLE = {"id": [1], "v": [[1, 0, -7]], "h": [[2, 2048]], "x": [3], "n": [7]}
+WHOLE: dict[str, Any] = {"id": [1], "v": [[1, 0, -7]], "h": [[2, 2048]], "x": [3], "n": [7]}
 
 
 @pytest.mark.parametrize("frame", FRAMES)

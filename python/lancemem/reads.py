@@ -187,6 +187,7 @@ class TableReads(_lancemem.Table):
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> pa.Table:
@@ -197,11 +198,12 @@ class TableReads(_lancemem.Table):
             filter: As in `scan`.
             limit: As in `scan`.
             offset: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
         Returns:
-            The rows, in no order.
+            The rows.
 
         Raises:
             InvalidInputError: A column is not in the table, or the condition is not valid.
@@ -209,14 +211,15 @@ class TableReads(_lancemem.Table):
         Example:
             table.to_table(["id", "delay"], "delay > 15")
         """
-        scan = self.scan(columns, filter, limit, offset, consistency=consistency, jobs=jobs)
-        return scan.to_table()
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, limit, offset, order_by=order_by, **level).to_table()
 
     def to_pandas(
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
         **options: object,
@@ -226,27 +229,29 @@ class TableReads(_lancemem.Table):
         Args:
             columns: As in `scan`.
             filter: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
             **options: Options of `pyarrow.Table.to_pandas`.
 
         Returns:
-            The frame, whose rows have no order.
+            The frame.
 
         Raises:
             InvalidInputError: As in `to_table`.
 
         Example:
-            table.to_pandas(filter="id < 10").sort_values("id")
+            table.to_pandas(filter="id < 10", order_by="-id")
         """
-        scan = self.scan(columns, filter, consistency=consistency, jobs=jobs)
-        return scan.to_pandas(**options)
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, order_by=order_by, **level).to_pandas(**options)
 
     def to_polars(
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> pl.DataFrame:
@@ -257,19 +262,21 @@ class TableReads(_lancemem.Table):
         Args:
             columns: As in `scan`.
             filter: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
         Returns:
-            The frame, whose rows have no order.
+            The frame.
 
         Raises:
             InvalidInputError: As in `to_table`.
 
         Example:
-            table.to_polars(["id", "delay"]).sort("id")
+            table.to_polars(["id", "delay"], order_by="id")
         """
-        return self.scan(columns, filter, consistency=consistency, jobs=jobs).to_polars()
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, order_by=order_by, **level).to_polars()
 
     # --- some rows, and their number ---
 
