@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTable
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-BROWSER = os.environ.get("LANCEMEM_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+BROWSER = os.environ.get("LANCEMEM_BROWSER") or next(
+    filter(None, map(shutil.which, BROWSERS)), None
+)
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ class Elements(HTMLParser):
         self.loads: list[str | None] = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: D102
         self.names.append(tag)
         self.loads += [value for name, value in attrs if name in {"src", "href", "action", "data"}]
         assert not [name for name, _ in attrs if name.startswith("on") or name == "style"]
@@ -194,7 +196,7 @@ def test_axes_start_at_zero_and_end_at_a_round_number_above_the_values(
     largest: float, ticks: str
 ) -> None:
     drawn = pictures.lines("a", "rows", [0, 1], [("b", [0, largest])])
-    found = re.findall(r'<text class="tick end" x="64" y="[\d.]+">([^<]+)<', drawn)
+    found = re.findall(r'<text class="tick end" x="46" y="[\d.]+">([^<]+)<', drawn)
     assert (found[0], found[-1]) == ("0", ticks)
     heights = [float(y) for y in re.findall(r"points=\"[\d.]+,[\d.]+ [\d.]+,([\d.]+)\"", drawn)]
     assert all(12 <= y <= 172 for y in heights)
@@ -214,7 +216,9 @@ def test_the_command_serves_until_it_is_stopped(filled: lancemem.Table) -> None:
     assert (running.returncode, errors) == (0, b"")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed, and LANCEMEM_BROWSER is unset")
+@pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium is installed, and LANCEMEM_BROWSER is unset"
+)
 def test_a_real_browser_draws_the_page_under_its_policy(served: str, tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
@@ -222,7 +226,10 @@ def test_a_real_browser_draws_the_page_under_its_policy(served: str, tmp_path: P
     size = ["--window-size=1200,1100", f"--screenshot={picture}"]
     drawn = subprocess.run(  # noqa: S603 - a browser of this machine
         [str(BROWSER), *options, *logged, *size, f"http://{served}/"],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert drawn.returncode == 0, drawn.stderr
     assert "Refused to" not in drawn.stderr

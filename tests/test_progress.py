@@ -69,7 +69,6 @@ def test_a_compaction_reports_its_stages_and_does_the_same_work(in_debt: lanceme
         "look up keys",
         "write deletions",
         "rewrite rows",
-        "rewrite fragments",
     ]
     assert done.sstables == planned.sstables
     assert Progress("verify SSTables", 4, 4, "SSTables") in events
@@ -83,7 +82,7 @@ def test_each_long_call_reports_its_stages(in_debt: lancemem.Table) -> None:
     in_debt.upsert(rows(range(10)))
     in_debt.flush()
     look = followed(lambda it: in_debt.write_deletion_vectors(progress=it))
-    assert set(stages(look)) == {"write deletion vectors", "look up keys"} or stages(look)
+    assert stages(look) == ["write deletion vectors"]
     verified = followed(lambda it: admin.verify_sstables(progress=it))
     assert stages(verified) == ["verify SSTables"]
     linked = followed(lambda it: in_debt.compact(mode="link", progress=it))
@@ -204,7 +203,8 @@ def test_bars_name_the_package_that_they_need(
 
 @pytest.mark.parametrize("progress", [3, "bar", object()])
 def test_what_is_neither_a_function_nor_a_bool_is_refused(
-    table: lancemem.Table, progress: Any  # noqa: ANN401
+    table: lancemem.Table,
+    progress: Any,  # noqa: ANN401
 ) -> None:
-    with pytest.raises(lancemem.InvalidInputError, match="a function of one lancemem.Progress"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"a function of one lancemem\.Progress"):
         table.compact(progress=progress)

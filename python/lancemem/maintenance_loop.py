@@ -77,9 +77,7 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run(
-    table: lancemem.Table, settings: Settings, say: Callable[[Iterable[str]], object]
-) -> int:
+def run(table: lancemem.Table, settings: Settings, say: Callable[[Iterable[str]], object]) -> int:
     """Run rounds until a signal, or one round. A retryable error waits for the next round.
 
     Args:

@@ -61,7 +61,9 @@ class TableCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the table, and return its metrics."""
-        up = GaugeMetricFamily("lancemem_table_up", "Whether the table can be read.", labels=["uri"])
+        up = GaugeMetricFamily(
+            "lancemem_table_up", "Whether the table can be read.", labels=["uri"]
+        )
         try:
             sample = samples.take(self._table, count_logs=self._count_logs)
         except lancemem.LancememError:

@@ -70,10 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     table = lancemem.open_table(options.uri)
-    if options.command == "maintain":
-        return maintenance_loop.run(table, maintenance_loop.Settings.of(options), _say)
-    if options.command == "changes":
-        return _changes(table, options)
+    loops = {"maintain": _maintain, "changes": _changes}
+    if options.command in loops:
+        return loops[options.command](table, options)
     if options.command in INDEXING:
         return _index(table, options.command)
     if options.command == "deletion-vectors":
@@ -363,6 +362,10 @@ def _vectors(table: lancemem.Table, what: str) -> Iterator[str]:
         return
     version = table.alter(deletion_vectors=what == "on")
     yield f"deletion-vector mode is {what}; version {version}"
+
+
+def _maintain(table: lancemem.Table, options: argparse.Namespace) -> int:
+    return maintenance_loop.run(table, maintenance_loop.Settings.of(options), _say)
 
 
 def _changes(table: lancemem.Table, options: argparse.Namespace) -> int:

@@ -22,11 +22,34 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ask", "facts", "fields", "grid", "json_line", "plain", "say", "way_out"]
+__all__ = ["ask", "facts", "fields", "grid", "json_line", "plain", "say", "say_all", "way_out"]
 
 # Characters of a value in a table of rows.
 _CHARACTERS = 60
 _WIDE = 200
+_WAYS_OF_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (lancemem.TableNotFoundError, "check the URI; lancemem create makes a table"),
+    (
+        lancemem.TableExistsError,
+        "--exist-ok opens the table that exists, lancemem drop removes it",
+    ),
+    (
+        lancemem.ShardHeldError,
+        "stop that job, or pass --take-over to lancemem flush to take its shard over",
+    ),
+    (
+        lancemem.CorruptionError,
+        "lancemem verify reports the damage; docs/repair.md names the repair",
+    ),
+    (lancemem.RetryableError, "run the command again"),
+)
+# For errors of one kind, the words that tell them apart.
+_WAYS_OF_WORDS = (
+    ("MemWAL index", "lancemem enable URI adds upserts to a Lance table"),
+    ("Not a directory", "the URI names a file: a table is a folder"),
+    ("names no primary key", "--key COLUMN names a key column; repeat it for more"),
+    ("deletion-vector mode of table", "lancemem deletion-vectors on URI switches it on"),
+)
 
 
 def console() -> Console:
@@ -39,6 +62,12 @@ def say(text: str) -> None:
     """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Print lines, each at once."""
+    for line in lines:
+        say(line)
 
 
 def json_line(value: object) -> None:
@@ -150,19 +179,8 @@ def ask(question: str, *, is_agreed: bool) -> None:
 
 def way_out(error: Exception) -> str | None:
     """Return what to do next on the command line, where the error names a call of Python."""
+    for kind, way in _WAYS_OF_KINDS:
+        if isinstance(error, kind):
+            return way
     text = str(error)
-    if isinstance(error, lancemem.TableNotFoundError):
-        return "check the URI; lancemem create makes a table"
-    if isinstance(error, lancemem.TableExistsError):
-        return "--exist-ok opens the table that exists, lancemem drop removes it"
-    if isinstance(error, lancemem.ShardHeldError):
-        return "stop that job, or pass --take-over to lancemem flush to take its shard over"
-    if isinstance(error, lancemem.CorruptionError):
-        return "lancemem verify reports the damage; docs/repair.md names the repair"
-    if isinstance(error, lancemem.RetryableError):
-        return "run the command again"
-    if "MemWAL index" in text and "enable" in text:
-        return "lancemem enable URI adds upserts to a Lance table"
-    if "deletion-vector mode" in text and "is off" in text:
-        return "lancemem deletion-vectors on URI switches it on"
-    return None
+    return next((way for part, way in _WAYS_OF_WORDS if part in text), None)

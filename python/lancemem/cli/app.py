@@ -38,9 +38,9 @@ PARTS = "One part at a time, as python -m lancemem has them"
 
 _HELP = (
     "Fast upserts and consistent reads on Lance tables.\n\n"
-    "URI is a path or s3://bucket/path; credentials come from the environment. --json prints stable "
-    "keys, and an error as an object on standard error. Exit codes: 0 done, 1 damage was found, "
-    "2 the call failed or was not understood, 130 stopped by Ctrl-C."
+    "URI is a path or s3://bucket/path; credentials come from the environment. --json prints "
+    "stable keys, and an error as an object on standard error. Exit codes: 0 done, 1 damage was "
+    "found, 2 the call failed or was not understood, 130 stopped by Ctrl-C."
 )
 # In the order of the help.
 _MODULES = (
@@ -71,7 +71,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[  # noqa: ARG001 - its callback does it
+    version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
@@ -155,4 +155,3 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
     return DONE
-

@@ -91,9 +91,7 @@ def _type(kind: str, text: str) -> pa.DataType:
         ) from None
 
 
-def sharding(
-    shards: int | None, shard_by: str | None, key: list[str]
-) -> lancemem.Sharding | None:
+def sharding(shards: int | None, shard_by: str | None, key: list[str]) -> lancemem.Sharding | None:
     """Read how rows are spread over shards; None is the table's own choice."""
     if shards is None:
         if shard_by is not None:

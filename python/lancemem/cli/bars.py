@@ -17,6 +17,8 @@ from rich.progress import Progress as Bars
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.progress import TaskID
+
     from lancemem.progress import Progress
 
 __all__ = ["following"]
@@ -40,7 +42,7 @@ def following(wanted: bool | None) -> Iterator[Callable[[Progress], None] | None
         TimeElapsedColumn(),
     )
     with Bars(*columns, console=Console(file=sys.stderr)) as bars:
-        current: dict[str, int] = {}
+        current: dict[str, TaskID] = {}
 
         def show(at: Progress) -> None:
             if at.stage not in current:

@@ -15,7 +15,17 @@ import lancemem
 from lancemem import maintenance_loop
 from lancemem.cli import answers, bars
 from lancemem.cli.app import DAMAGED, DONE, UPKEEP, command
-from lancemem.cli.arguments import Bars, Json, ShardName, Uri, Yes, address, duration, interval, rate
+from lancemem.cli.arguments import (
+    Bars,
+    Json,
+    ShardName,
+    Uri,
+    Yes,
+    address,
+    duration,
+    interval,
+    rate,
+)
 
 Rate = Annotated[
     int | None,
@@ -107,15 +117,17 @@ def compact(
         f"version {done.base_version}"
     )
     if dry_run and done.sstables:
-        rows = [[it.shard_id, it.generation, it.num_live_rows, it.bytes, it.treatment, it.reason]
-                for it in done.sstables]
+        rows = [
+            [it.shard_id, it.generation, it.num_live_rows, it.bytes, it.treatment, it.reason]
+            for it in done.sstables
+        ]
         answers.grid(["shard", "generation", "live rows", "bytes", "way", "why"], rows)
     if done.num_rows_in_logs:
         answers.say(f"{done.num_rows_in_logs} rows stay in logs; --flush moves them too")
 
 
 @command("maintain", UPKEEP)
-def maintain(  # noqa: PLR0913 - each is an option of the loop
+def maintain(
     uri: Uri,
     every: Annotated[
         float,
@@ -128,7 +140,11 @@ def maintain(  # noqa: PLR0913 - each is an option of the loop
     older_than: Annotated[
         timedelta,
         typer.Option(
-            "--older-than", parser=duration, metavar="S", help="Age of garbage, in seconds."
+            "--older-than",
+            parser=duration,
+            metavar="S",
+            show_default="3600",
+            help="Age of garbage, in seconds.",
         ),
     ] = timedelta(hours=1),
     flush_idle: Annotated[
@@ -137,6 +153,7 @@ def maintain(  # noqa: PLR0913 - each is an option of the loop
             "--flush-idle",
             parser=duration,
             metavar="S",
+            show_default="60",
             help="Flush logs that got no entry for S seconds.",
         ),
     ] = timedelta(minutes=1),
@@ -145,12 +162,12 @@ def maintain(  # noqa: PLR0913 - each is an option of the loop
         bool, typer.Option("--update-indexes", help="Add new rows to the table's own indexes.")
     ] = False,
     metrics: Annotated[
-        Any,
+        tuple[str, int] | None,
         typer.Option(
             "--metrics",
             parser=address,
             metavar="HOST:PORT",
-            help="Serve Prometheus metrics there (lancemem[metrics]).",
+            help="Serve Prometheus metrics there (needs the extra metrics).",
         ),
     ] = None,
     as_json: Json = False,
@@ -166,9 +183,7 @@ def maintain(  # noqa: PLR0913 - each is an option of the loop
         metrics=metrics,
         json=as_json,
     )
-    return maintenance_loop.run(
-        lancemem.open_table(uri), settings, lambda lines: [answers.say(line) for line in lines]
-    )
+    return maintenance_loop.run(lancemem.open_table(uri), settings, answers.say_all)
 
 
 @command("gc", UPKEEP)
@@ -180,6 +195,7 @@ def collect(
             "--older-than",
             parser=duration,
             metavar="S",
+            show_default="3600",
             help="Seconds for which a thing must have been unneeded.",
         ),
     ] = timedelta(hours=1),

@@ -78,7 +78,10 @@ def head(
 
 @command("count", TABLE)
 def count(
-    uri: Uri, filter: Filter = None, consistency: Level = "durable", as_json: Json = False  # noqa: A002
+    uri: Uri,
+    filter: Filter = None,
+    consistency: Level = "durable",
+    as_json: Json = False,
 ) -> None:
     """Count the rows that meet a condition."""
     level = _level(consistency)
@@ -93,7 +96,7 @@ def count(
 def scan(
     uri: Uri,
     columns: Columns = None,
-    filter: Filter = None,  # noqa: A002
+    filter: Filter = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=0, metavar="N", help="The most rows.")
     ] = None,
@@ -122,30 +125,27 @@ def scan(
 @command("search", TABLE)
 def search(
     uri: Uri,
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A vector, '[0.1, 0.2]', or words.")
-    ],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A vector, such as '[0.1, 0.2]'.")],
     column: Annotated[
         str | None, typer.Option("--column", metavar="COLUMN", help="The column to search.")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="K", help="The number of rows.")] = 10,
     columns: Columns = None,
-    filter: Filter = None,  # noqa: A002
+    filter: Filter = None,
     as_json: Json = False,
 ) -> None:
-    """Print the rows nearest to a vector, or those that match words; JSON has one line for each."""
+    """Print the rows nearest to a vector, the nearest first; JSON has one line for each."""
     read = lancemem.open_table(uri).search(
         _query(query), column=column, k=k, columns=names(columns), filter=filter
     )
     _show(read, as_json, None)
 
 
-def _query(text: str) -> Any:  # noqa: ANN401 - a vector or words
-    if not text.lstrip().startswith("["):
-        return text
+def _query(text: str) -> list[float]:
     try:
-        return json.loads(text)
+        vector = json.loads(text)
     except ValueError:
-        raise typer.BadParameter(
-            f"expected a vector such as '[0.1, 0.2]' or words, got {text!r}"
-        ) from None
+        vector = None
+    if not isinstance(vector, list):
+        raise typer.BadParameter(f"expected a vector such as '[0.1, 0.2]', got {text!r}")
+    return vector

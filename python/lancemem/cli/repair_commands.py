@@ -16,10 +16,8 @@ from lancemem.cli.arguments import Bars, Json, ShardName, Uri, Yes
 
 
 @command("verify", REPAIR)
-def verify(
-    uri: Uri, shard: ShardName = None, progress: Bars = None, as_json: Json = False
-) -> int:
-    """Look for damage in logs, SSTables and the record index; write nothing. Damage is exit code 1."""
+def verify(uri: Uri, shard: ShardName = None, progress: Bars = None, as_json: Json = False) -> int:
+    """Look for damage in logs, SSTables and the record index. Damage is exit code 1."""
     table = lancemem.open_table(uri)
     shards = [shard] if shard is not None else [known.shard_id for known in table.shards()]
     logs, refused = [], []
@@ -38,8 +36,10 @@ def verify(
         answers.json_line(_object(logs, sstables, index, damage))
     else:
         size = sum(report.bytes for report in sstables)
-        answers.say(f"{len(logs)} logs, {len(sstables)} SSTables of {size} bytes: "
-                    f"{len(damage) or 'no'} damage")
+        answers.say(
+            f"{len(logs)} logs, {len(sstables)} SSTables of {size} bytes: "
+            f"{len(damage) or 'no'} damage"
+        )
         for each in damage:
             answers.say(f"damaged: {each}")
     return DAMAGED if damage else DONE

@@ -25,8 +25,16 @@ from lancemem.cli.arguments import Json, Uri, interval
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_COLUMNS = ("shard", "epoch", "job", "generation", "SSTables", "SSTable rows", "log rows",
-            "log bytes")
+_COLUMNS = (
+    "shard",
+    "epoch",
+    "job",
+    "generation",
+    "SSTables",
+    "SSTable rows",
+    "log rows",
+    "log bytes",
+)
 
 
 @command("stats", TABLE)
@@ -114,8 +122,16 @@ def _rows(sample: samples.Sample) -> Iterator[list[object]]:
     for shard in sample.shards:
         name = shard.shard_id if shard.ordinal is None else str(shard.ordinal)
         held = {None: "", True: "none", False: "may run"}[shard.is_released]
-        yield [name, shard.writer_epoch, held, shard.current_generation, len(shard.generations),
-               shard.num_sstable_rows, shard.num_log_rows, shard.log_bytes]
+        yield [
+            name,
+            shard.writer_epoch,
+            held,
+            shard.current_generation,
+            len(shard.generations),
+            shard.num_sstable_rows,
+            shard.num_log_rows,
+            shard.log_bytes,
+        ]
 
 
 def _told(rates: samples.Rates | None) -> str:
@@ -140,14 +156,14 @@ def _line(sample: samples.Sample, rates: samples.Rates | None) -> str:
     )
 
 
-def _live(
-    uri: str, taken: Iterator[tuple[samples.Sample, samples.Rates | None]]
-) -> None:
+def _live(uri: str, taken: Iterator[tuple[samples.Sample, samples.Rates | None]]) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         for sample, rates in taken:
             clock = time.strftime("%H:%M:%S", time.localtime(sample.seconds))
             head = Text(f"{uri} at {clock}", style="bold")
-            lines = [f"{name.ljust(13)} {answers.shown(value, 100)}"
-                     for name, value in _facts(sample).items()]
+            lines = [
+                f"{name.ljust(13)} {answers.shown(value, 100)}"
+                for name, value in _facts(sample).items()
+            ]
             body = Text("\n".join([*lines, _told(rates)]))
             live.update(Group(head, body, answers.grid_of(_COLUMNS, _rows(sample))), refresh=True)

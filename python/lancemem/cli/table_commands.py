@@ -46,11 +46,6 @@ def _schema_arguments(columns: list[str] | None, rows: Path | None) -> Any:  # n
 
 def _rows_of(path: Path | None) -> pa.Table:
     """Read the rows of a file, whose ending names its form."""
-    import pyarrow.csv  # noqa: PLC0415 - half a second that most commands do not need
-    import pyarrow.feather  # noqa: PLC0415
-    import pyarrow.json  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
-
     if path is None or not path.exists():
         raise typer.BadParameter(f"--from names no file: {path}")
     forms: dict[str, Any] = {
@@ -83,8 +78,9 @@ def create(
     ] = None,
     rows: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Columns and rows of a Parquet, CSV, JSON or "
-                     "Arrow file."),
+        typer.Option(
+            "--from", metavar="FILE", help="Columns and rows of a Parquet, CSV, JSON or Arrow file."
+        ),
     ] = None,
     key: Key = None,
     shards: Shards = None,
@@ -175,8 +171,9 @@ def history(
         for version in versions:
             answers.json_line(answers.fields(version))
         return
-    rows = [[str(it.version), it.timestamp, it.operation, it.num_compacted_shards]
-            for it in versions]
+    rows = [
+        [str(it.version), it.timestamp, it.operation, it.num_compacted_shards] for it in versions
+    ]
     answers.grid(["version", "time (UTC)", "operation", "compacted shards"], rows)
 
 
@@ -191,8 +188,10 @@ def indexes(uri: Uri, as_json: Json = False) -> None:
     if not found:
         answers.say("the table has no index")
         return
-    rows = [[it.name, ", ".join(it.columns), it.type, it.metric, it.indexed_rows, it.unindexed_rows]
-            for it in found]
+    rows = [
+        [it.name, ", ".join(it.columns), it.type, it.metric, it.indexed_rows, it.unindexed_rows]
+        for it in found
+    ]
     answers.grid(["index", "columns", "type", "metric", "rows", "rows without"], rows)
 
 

@@ -29,8 +29,9 @@ _STYLE = (
     "h1{font-size:20px;margin:0 0 2px;overflow-wrap:anywhere}h2{font-size:16px;margin:22px 0 6px}"
     "p{margin:0 0 10px}.quiet,.unit{color:#57606a;font-weight:400}"
     ".error{background:#ffebe9;border:1px solid #cf222e;padding:8px 12px}"
-    "dl{display:flex;flex-wrap:wrap;gap:10px;margin:14px 0}"
-    "dl div{border:1px solid #d0d7de;border-radius:6px;padding:8px 14px;min-width:108px}"
+    "dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(124px,1fr));gap:10px;"
+    "margin:14px 0}"
+    "dl div{border:1px solid #d0d7de;border-radius:6px;padding:8px 12px}"
     "dt{color:#57606a;font-size:13px}dd{margin:0;font-size:21px;font-variant-numeric:tabular-nums}"
     ".pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(460px,1fr));gap:14px}"
     "figure{margin:0;border:1px solid #d0d7de;border-radius:6px;padding:8px 10px}"
@@ -126,7 +127,10 @@ def _pictures(state: State) -> str:
             pictures.lines("Rates", "rows/s", between, rates),
             pictures.lines("Compaction debt", "rows", times, debt),
             pictures.lines(
-                "SSTables", "count", times, [("uncompacted", [it.num_sstables for it in state.samples])]
+                "SSTables",
+                "count",
+                times,
+                [("uncompacted", [it.num_sstables for it in state.samples])],
             ),
             pictures.lines(
                 "Log", "bytes", times, [("in logs", [it.log_bytes or 0 for it in state.samples])]
@@ -144,8 +148,17 @@ def _name(ordinal: int | None, shard_id: str) -> str:
 
 
 def _shards(sample: Sample) -> str:
-    head = ("!shard", "!id", "epoch", "!claim", "next generation", "SSTables", "SSTable rows",
-            "log rows", "log bytes")
+    head = (
+        "!shard",
+        "!id",
+        "epoch",
+        "!claim",
+        "next generation",
+        "SSTables",
+        "SSTable rows",
+        "log rows",
+        "log bytes",
+    )
     claims = {None: "", True: "released", False: "held: a job may run"}
     rows = (
         (
@@ -167,7 +180,12 @@ def _shards(sample: Sample) -> str:
 def _versions(versions: Sequence[lancemem.TableVersion]) -> str:
     head = ("version", "!time (UTC)", "!operation", "compacted shards")
     rows = (
-        (it.version, it.timestamp.strftime("%Y-%m-%d %H:%M:%S"), it.operation, it.num_compacted_shards)
+        (
+            it.version,
+            it.timestamp.strftime("%Y-%m-%d %H:%M:%S"),
+            it.operation,
+            it.num_compacted_shards,
+        )
         for it in versions[:_LISTED]
     )
     return f"<h2>Compactions and other versions of the base table</h2>{_table(head, rows)}"
@@ -176,7 +194,9 @@ def _versions(versions: Sequence[lancemem.TableVersion]) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table; `!` before a column's name sets text to the left."""
     sides = ["" if name.startswith("!") else ' class="n"' for name in head]
-    names = (f"<th{side}>{escape(it.lstrip('!'))}</th>" for it, side in zip(head, sides, strict=True))
+    names = (
+        f"<th{side}>{escape(it.lstrip('!'))}</th>" for it, side in zip(head, sides, strict=True)
+    )
     lines = (
         "".join(f"<td{side}>{_cell(it)}</td>" for it, side in zip(row, sides, strict=True))
         for row in rows

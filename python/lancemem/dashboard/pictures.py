@@ -19,16 +19,22 @@ __all__ = ["COLOURS", "bars", "lines", "number"]
 # Told apart with every colour vision, in this order.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _WIDTH, _HEIGHT = 560, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 12, 12, 28
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 28
 _STEPS = (1, 2, 2.5, 5, 10)
 _TICKS = 4
+# Bars that all have a name below them.
+_NAMED = 16
 
 
 def number(value: float) -> str:
     """Return a number with a thousands unit, as an axis has room for."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:g}{unit}" if value % (limit / 10) == 0 else f"{value / limit:.2f}{unit}"
+            return (
+                f"{value / limit:g}{unit}"
+                if value % (limit / 10) == 0
+                else f"{value / limit:.2f}{unit}"
+            )
     return f"{value:g}" if value == int(value) else f"{value:.2f}"
 
 
@@ -37,18 +43,17 @@ def _top(largest: float) -> float:
     if largest <= 0:
         return _TICKS
     step = largest / _TICKS
-    size = 10 ** math.floor(math.log10(step))
+    size: float = 10.0 ** math.floor(math.log10(step))
     return next(size * nice for nice in _STEPS if size * nice >= step * (1 - 1e-9)) * _TICKS
 
 
-def _grid(top: float, unit: str) -> list[str]:
+def _grid(top: float) -> list[str]:
     found = []
     for tick in range(_TICKS + 1):
         y = _y(top * tick / _TICKS, top)
         found.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         text = number(top * tick / _TICKS)
         found.append(f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4}">{text}</text>')
-    found.append(f'<text class="tick" x="2" y="{_TOP - 1}">{escape(unit)}</text>')
     return found
 
 
@@ -78,7 +83,7 @@ def lines(
         A figure with the picture and the newest values.
     """
     top = _top(max((value for _, values in series for value in values), default=0))
-    parts = _grid(top, unit)
+    parts = _grid(top)
     first, last = (times[0], times[-1]) if times else (0.0, 0.0)
     span = max(last - first, 1e-9)
     for colour, (_, values) in zip(COLOURS, series, strict=False):
@@ -100,8 +105,9 @@ def lines(
     return _figure(title, unit, _svg(title, parts), newest)
 
 
-def bars(title: str, unit: str, values: Sequence[tuple[str, Sequence[float]]],
-         names: Sequence[str]) -> str:
+def bars(
+    title: str, unit: str, values: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]
+) -> str:
     """Draw stacked bars.
 
     Args:
@@ -114,7 +120,7 @@ def bars(title: str, unit: str, values: Sequence[tuple[str, Sequence[float]]],
         A figure with the picture and the sums.
     """
     top = _top(max((sum(parts) for _, parts in values), default=0))
-    drawn = _grid(top, unit)
+    drawn = _grid(top)
     room = (_WIDTH - _LEFT - _RIGHT) / max(len(values), 1)
     for place, (name, parts) in enumerate(values):
         below = 0.0
@@ -127,14 +133,12 @@ def bars(title: str, unit: str, values: Sequence[tuple[str, Sequence[float]]],
                 "</rect>"
             )
             below += part
-        if len(values) <= 16 or place % (len(values) // 16 + 1) == 0:
+        if place % (len(values) // (_NAMED + 1) + 1) == 0:
             middle = round(x + room * 0.35, 2)
             drawn.append(
                 f'<text class="tick middle" x="{middle}" y="{_HEIGHT - 8}">{escape(name)}</text>'
             )
-    sums = [
-        (part, sum(parts[place] for _, parts in values)) for place, part in enumerate(names)
-    ]
+    sums = [(part, sum(parts[place] for _, parts in values)) for place, part in enumerate(names)]
     return _figure(title, unit, _svg(title, drawn), sums)
 
 

@@ -6,6 +6,7 @@ Owns: the thread that samples, and how much is kept. Does not own: what a sample
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from lancemem import samples
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    from lancemem.samples import Rates, Sample
 
 __all__ = ["Recorder", "State"]
 
@@ -36,8 +39,8 @@ class State:
         error: Why the last sample failed, or None.
     """
 
-    samples: tuple[samples.Sample, ...]
-    rates: tuple[samples.Rates, ...]
+    samples: tuple[Sample, ...]
+    rates: tuple[Rates, ...]
     versions: tuple[lancemem.TableVersion, ...]
     error: str | None
 
@@ -93,7 +96,7 @@ class Recorder:
         """Return what is known now."""
         with self._lock:
             kept, versions, error = tuple(self._samples), self._versions, self._error
-        found = (samples.rates(one, next_one) for one, next_one in zip(kept, kept[1:], strict=False))
+        found = (samples.rates(one, next_one) for one, next_one in itertools.pairwise(kept))
         return State(kept, tuple(rate for rate in found if rate is not None), versions, error)
 
     def _run(self) -> None:

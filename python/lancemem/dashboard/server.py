@@ -62,10 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_SECONDS
     server_version, sys_version = "lancemem", ""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name of the base class
+    def do_GET(self) -> None:
         self._answer(is_head=False)
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._answer(is_head=True)
 
     def _answer(self, *, is_head: bool) -> None:

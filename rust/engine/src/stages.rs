@@ -117,6 +117,8 @@ struct Counts {
     number: u64,
     /// Whether `current` has changed since the last poll.
     is_new: bool,
+    /// Whether `current` counts the work of stages that begin inside of it.
+    is_enclosing: bool,
 }
 
 impl Stages {
@@ -136,8 +138,12 @@ impl Stages {
         found
     }
 
-    fn begin(&self, name: StageName, total: u64) -> u64 {
+    /// Begins a stage and returns its number; `None` inside of an enclosing one.
+    fn begin(&self, name: StageName, total: u64) -> Option<u64> {
         let mut counts = self.0.lock();
+        if counts.is_enclosing {
+            return None;
+        }
         if let Some(ended) = counts.current.take().filter(|_| counts.is_new) {
             if counts.ended.len() == MAX_ENDED {
                 counts.ended.remove(0);
@@ -147,7 +153,7 @@ impl Stages {
         counts.current = Some(StageCount { name, done: 0, total });
         counts.number += 1;
         counts.is_new = true;
-        counts.number
+        Some(counts.number)
     }
 
     fn add(&self, number: u64, done: u64) {
@@ -177,13 +183,42 @@ impl Stage {
             return Self(None);
         }
         let number = stages.begin(name, total);
-        Self(Some((stages, number)))
+        Self(number.map(|number| (stages, number)))
     }
 
     /// Counts what is done.
     pub fn add(&self, done: impl TryInto<u64>) {
         if let Some((stages, number)) = &self.0 {
             stages.add(*number, done.try_into().unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// A stage whose steps have stages of their own, which are not counted as long as it lives.
+#[derive(Debug)]
+pub struct EnclosingStage(Stage);
+
+impl EnclosingStage {
+    /// As [`Stage::begin`].
+    #[must_use]
+    pub fn begin(name: StageName, total: impl TryInto<u64>) -> Self {
+        let stage = Stage::begin(name, total);
+        if let Some((stages, _)) = &stage.0 {
+            stages.0.lock().is_enclosing = true;
+        }
+        Self(stage)
+    }
+
+    /// Counts what is done.
+    pub fn add(&self, done: impl TryInto<u64>) {
+        self.0.add(done);
+    }
+}
+
+impl Drop for EnclosingStage {
+    fn drop(&mut self) {
+        if let Some((stages, _)) = &self.0.0 {
+            stages.0.lock().is_enclosing = false;
         }
     }
 }
@@ -228,6 +263,23 @@ mod tests {
             polled.poll()
         };
         assert_eq!(stages.of(call).await, [count(StageName::LookUpKeys, 2, 2)]);
+    }
+
+    #[tokio::test]
+    async fn stages_inside_of_an_enclosing_one_are_not_counted() {
+        let stages = Arc::new(Stages::default());
+        let polled = stages.clone();
+        let call = async move {
+            let vectors = EnclosingStage::begin(StageName::WriteDeletionVectors, 2_u64);
+            Stage::begin(StageName::LookUpKeys, 5_u64).add(5_u64);
+            vectors.add(2_u64);
+            drop(vectors);
+            Stage::begin(StageName::ReadKeys, 1_u64).add(1_u64);
+            polled.poll()
+        };
+        let expected =
+            [count(StageName::WriteDeletionVectors, 2, 2), count(StageName::ReadKeys, 1, 1)];
+        assert_eq!(stages.of(call).await, expected);
     }
 
     #[tokio::test]

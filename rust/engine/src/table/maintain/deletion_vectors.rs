@@ -23,7 +23,7 @@ use crate::changes::{Changelog, flushed_errors};
 use crate::deletion_vectors::{MissingVectors, is_on, missing_vectors, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot, SsTableHandle};
-use crate::stages::{Stage, StageName};
+use crate::stages::{EnclosingStage, StageName};
 use crate::table::Table;
 use crate::table::read::shards_of;
 
@@ -137,7 +137,7 @@ impl Table {
             return Ok(result);
         }
         let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
-        let stage = Stage::begin(StageName::WriteDeletionVectors, all_missing.len());
+        let stage = EnclosingStage::begin(StageName::WriteDeletionVectors, all_missing.len());
         for mut missing in all_missing {
             self.compare_sstables_of(&mut missing, snapshot).await?;
             let bytes = missing.compute(snapshot, &index).await?.encode();
