@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, feather, parquet
 
 import lancemem
 from lancemem import samples
@@ -105,11 +105,11 @@ def test_create_takes_the_rows_of_a_file(
         case ".parquet":
             parquet.write_table(data, path)
         case ".csv":
-            pa.csv.write_csv(data, path)
+            csv.write_csv(data, path)
         case ".jsonl":
             path.write_text("\n".join(map(json.dumps, rows(range(7)))))
         case _:
-            pa.feather.write_feather(data, path)
+            feather.write_feather(data, path)
     call("create", table_uri, "--from", str(path), "--key", "id")
     assert call("count", table_uri) == [{"num_rows": 7}]
 

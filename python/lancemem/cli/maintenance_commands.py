@@ -162,10 +162,9 @@ def maintain(
         bool, typer.Option("--update-indexes", help="Add new rows to the table's own indexes.")
     ] = False,
     metrics: Annotated[
-        tuple[str, int] | None,
+        str | None,
         typer.Option(
             "--metrics",
-            parser=address,
             metavar="HOST:PORT",
             help="Serve Prometheus metrics there (needs the extra metrics).",
         ),
@@ -180,7 +179,7 @@ def maintain(
         older_than=older_than.total_seconds(),
         flush_idle=None if no_flush_idle else flush_idle.total_seconds(),
         update_indexes=update_indexes,
-        metrics=metrics,
+        metrics=address(metrics) if metrics is not None else None,
         json=as_json,
     )
     return maintenance_loop.run(lancemem.open_table(uri), settings, answers.say_all)

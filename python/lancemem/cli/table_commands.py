@@ -46,16 +46,19 @@ def _schema_arguments(columns: list[str] | None, rows: Path | None) -> Any:  # n
 
 def _rows_of(path: Path | None) -> pa.Table:
     """Read the rows of a file, whose ending names its form."""
+    # Half a second, which most commands do not need.
+    from pyarrow import csv, feather, json, parquet  # noqa: PLC0415
+
     if path is None or not path.exists():
         raise typer.BadParameter(f"--from names no file: {path}")
     forms: dict[str, Any] = {
-        ".parquet": pa.parquet.read_table,
-        ".csv": pa.csv.read_csv,
-        ".json": pa.json.read_json,
-        ".jsonl": pa.json.read_json,
-        ".ndjson": pa.json.read_json,
-        ".arrow": pa.feather.read_table,
-        ".feather": pa.feather.read_table,
+        ".parquet": parquet.read_table,
+        ".csv": csv.read_csv,
+        ".json": json.read_json,
+        ".jsonl": json.read_json,
+        ".ndjson": json.read_json,
+        ".arrow": feather.read_table,
+        ".feather": feather.read_table,
     }
     read = forms.get(path.suffix.lower())
     if read is None:
