@@ -446,6 +446,29 @@ def test_an_error_is_an_object_on_standard_error_where_json_is_asked_for(
     assert (told["error"], "lancemem create" in told["way_out"]) == ("TableNotFoundError", True)
 
 
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "stopped\n"),
+        (RuntimeError("a defect"), 2, "RuntimeError: a defect\n"),
+        (PermissionError("a file"), 2, "PermissionError: a file\n"),
+    ],
+)
+def test_ctrl_c_a_defect_and_an_error_of_the_system_have_their_exit_codes(
+    raised: BaseException,
+    code: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: str) -> lancemem.Table:
+        raise raised
+
+    monkeypatch.setattr(lancemem, "open_table", broken)
+    assert run(["count", "a.lance"]) == code
+    assert capsys.readouterr().err.endswith(told)
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert text_of(capsys, "--version") == f"{lancemem.__version__}\n"
 
