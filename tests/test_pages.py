@@ -71,6 +71,7 @@ BEFORE = {
     "docs/howto/upsert-stream.md": "",
     "docs/index.md": "",
     "docs/indexes.md": FLIGHTS + WRITTEN,
+    "docs/monitoring.md": FLIGHTS + WRITTEN,
     "docs/reading.md": FLIGHTS + WRITTEN + OTHER_LIBRARIES,
     "docs/schema-changes.md": FLIGHTS + WITHOUT_COLUMN + WRITTEN,
     "docs/search.md": "",
