@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 import lancemem
-from benches.search import tables
+from benches.search import linking, tables
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
@@ -59,6 +59,7 @@ class Found:
     theirs_is_right: bool = True
     # Milliseconds from an acknowledgement to the search that found the row, by level.
     fresh: dict[str, list[float]] = field(default_factory=dict)
+    linking: linking.Linking = field(default_factory=linking.Linking)
 
 
 def main() -> None:
@@ -77,6 +78,8 @@ def main() -> None:
         found = Found()
         _freshness(folder, sizes, QUICK_PUTS if chosen.quick else PUTS, found)
         _searches(folder, sizes, pairs, found)
+        _say("linked indexes")
+        found.linking = linking.measure(folder, sizes, pairs)
         text = _page(folder, sizes, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -197,6 +200,11 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
             "| level | p50, ms | p99, ms | goal, p50 | met |",
             "| --- | --- | --- | --- | --- |",
             *(_fresh_line(level, waits) for level, waits in found.fresh.items()),
+            "",
+            "What a compaction takes longer that links the index of its SSTable, beside pylance's",
+            "update of the index after a compaction without the link:",
+            "",
+            *found.linking.lines(),
             "",
         ]
     )

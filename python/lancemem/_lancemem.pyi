@@ -43,6 +43,7 @@ __all__ = [
     "ChangesUnavailableError",
     "CollectionResult",
     "CommitResult",
+    "CompactedIndex",
     "CompactedSsTable",
     "CompactionResult",
     "ConsumerInfo",
@@ -1488,7 +1489,7 @@ class Table:
         *,
         mode: Literal["auto", "link", "rewrite"] = "auto",
         dry_run: bool = False,
-        update_indexes: bool = False,
+        update_indexes: bool = True,
         max_dead_share: float | None = None,
         bytes_per_second: int | None = None,
         flush: bool = False,
@@ -1508,7 +1509,9 @@ class Table:
                 writes its live rows into a new file, with live rows of other SSTables. "auto"
                 decides for each SSTable.
             dry_run: Decide, and write nothing. Default: False.
-            update_indexes: Add the new rows to the table's own indexes. Default: False.
+            update_indexes: Let the table's own indexes cover the new rows. Indexes of linked
+                SSTables become segments, and segments over other new rows are built.
+                Default: True.
             max_dead_share: Lance rewrites base fragments in which more than this share of the rows
                 is dead. With "auto" an SSTable with a larger share is rewritten when it is moved.
                 Default: 0.5.
@@ -3111,6 +3114,36 @@ class CompactedSsTable:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class CompactedIndex:
+    """What a compaction did to an index of the base table.
+
+    Attributes:
+        name: Its name.
+        linked_rows: Rows whose entries in the indexes of SSTables became segments as they are.
+        built_rows: Rows that were read to build a segment.
+        unindexed_rows: Rows of the base table that the index does not cover.
+        segments: Its segments now.
+        reason: Why rows are not covered, or why the index of a linked SSTable was left behind and
+            its rows were read. None where neither is the case.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def linked_rows(self) -> int: ...
+    @property
+    def built_rows(self) -> int: ...
+    @property
+    def unindexed_rows(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
+    @property
+    def reason(self) -> str | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
@@ -3128,6 +3161,7 @@ class CompactionResult:
         num_rows_in_logs: Rows that stay in logs, superseded ones and tombstones included. None with
             `count_logs=False`, or where a log could not be read.
         sstables: Each SSTable, and why it went which way.
+        indexes: Each index of the base table that got a segment or lacks rows.
     """
 
     @property
@@ -3154,6 +3188,8 @@ class CompactionResult:
     def num_rows_in_logs(self) -> int | None: ...
     @property
     def sstables(self) -> list[CompactedSsTable]: ...
+    @property
+    def indexes(self) -> list[CompactedIndex]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -3423,6 +3459,9 @@ class TableIndex:
         unindexed_rows: Rows of the base table that it does not cover. A read looks at these
             without the index; `Table.optimize_indexes` adds them.
         segments: Parts of the index, each with files of its own. A read looks into all of them.
+        unindexed_because: Why rows are not covered: the index has no model yet, or the last
+            compaction of this process failed to cover them. None where all rows are covered, and
+            where no compaction came since.
     """
 
     @property
@@ -3439,6 +3478,8 @@ class TableIndex:
     def unindexed_rows(self) -> int: ...
     @property
     def segments(self) -> int: ...
+    @property
+    def unindexed_because(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

@@ -40,7 +40,7 @@ class Settings:
         bytes_per_second: Limit on what compactions read and write.
         older_than: Seconds for which garbage must have been unneeded.
         flush_idle: Flush logs that got no entry for this many seconds. None flushes no log.
-        update_indexes: Add new rows to the table's own indexes.
+        update_indexes: Let the table's own indexes cover new rows.
         metrics: Where metrics are served, a host and a port.
         json: Each round is a JSON object.
     """
@@ -50,7 +50,7 @@ class Settings:
     bytes_per_second: int | None = None
     older_than: float = 3600.0
     flush_idle: float | None = 60.0
-    update_indexes: bool = False
+    update_indexes: bool = True
     metrics: tuple[str, int] | None = None
     json: bool = False
 

@@ -191,7 +191,10 @@ def _parser() -> argparse.ArgumentParser:
         help="flush no log",
     )
     maintain.add_argument(
-        "--update-indexes", action="store_true", help="add new rows to the table's own indexes"
+        "--update-indexes",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the table's own indexes cover new rows (default: yes)",
     )
     maintain.add_argument(
         "--metrics",

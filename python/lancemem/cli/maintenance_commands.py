@@ -76,8 +76,12 @@ def compact(
     dry_run: DryRun = False,
     flush: Annotated[bool, typer.Option("--flush", help="Flush all logs first.")] = False,
     update_indexes: Annotated[
-        bool, typer.Option("--update-indexes", help="Add new rows to the table's own indexes.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--update-indexes/--no-update-indexes",
+            help="Let the table's own indexes cover new rows.",
+        ),
+    ] = True,
     max_dead_share: Annotated[
         float | None,
         typer.Option(
@@ -159,8 +163,12 @@ def maintain(
     ] = timedelta(minutes=1),
     no_flush_idle: Annotated[bool, typer.Option("--no-flush-idle", help="Flush no log.")] = False,
     update_indexes: Annotated[
-        bool, typer.Option("--update-indexes", help="Add new rows to the table's own indexes.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--update-indexes/--no-update-indexes",
+            help="Let the table's own indexes cover new rows.",
+        ),
+    ] = True,
     metrics: Annotated[
         str | None,
         typer.Option(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INDEXES_DDL = (
     "name string, columns array<string>, type string, metric string, indexed_rows long, "
-    "unindexed_rows long, segments int"
+    "unindexed_rows long, segments int, unindexed_because string"
 )
 
 
@@ -77,6 +77,7 @@ class IndexCalls:
                 each.indexed_rows,
                 each.unindexed_rows,
                 each.segments,
+                each.unindexed_because,
             )
             for each in self._table.indexes()
         ]

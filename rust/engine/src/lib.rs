@@ -41,8 +41,8 @@ pub use changes::{
     ShardPosition,
 };
 pub use compaction::{
-    CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,
-    Treatment,
+    CompactedIndex, CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings,
+    Decision, LogHandling, Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};

@@ -466,10 +466,10 @@ impl Table {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
+            *, mode="auto", dry_run=false, update_indexes=true, max_dead_share=None,
             bytes_per_second=None, flush=false, count_logs=Some(true), progress=None
         ),
-        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
+        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=True, \
                           max_dead_share=None, bytes_per_second=None, flush=False, \
                           count_logs=True, progress=None)"
     )]

@@ -8,11 +8,12 @@
 //! A compaction fences no writer, and jobs go on while it runs.
 //!
 //! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive), `base`
-//! (which base rows die), `link`, `rewrite`, `commit`. `rewrite_fragments` and `table_indexes`
-//! follow as commits of their own.
+//! (which base rows die), `link`, `rewrite`, `commit`. `index_segments`, `rewrite_fragments` and
+//! `table_indexes` follow as commits of their own.
 
 mod base;
 mod commit;
+mod index_segments;
 mod inputs;
 mod link;
 mod policy;
@@ -36,6 +37,7 @@ use object_store::path::Path;
 
 pub(crate) use commit::commit_exactly;
 pub use commit::committing;
+pub use index_segments::{LinkedSsTable, Segments, link_indexes};
 pub use policy::{
     CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,
 };
@@ -84,6 +86,25 @@ pub struct CompactionResult {
     pub rows_in_logs: Option<u64>,
     /// Each SSTable, its way and the reason.
     pub sstables: Vec<CompactedSsTable>,
+    /// The indexes of the base table that got segments, and those that lack rows.
+    pub indexes: Vec<CompactedIndex>,
+}
+
+/// What a compaction did to an index of the base table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactedIndex {
+    /// Its name.
+    pub name: String,
+    /// Rows whose entries in the indexes of SSTables became segments as they are.
+    pub linked_rows: u64,
+    /// Rows that Lance read to build a segment.
+    pub built_rows: u64,
+    /// Rows of the base table that it does not cover.
+    pub unindexed_rows: u64,
+    /// Its segments now.
+    pub segments: usize,
+    /// Why rows are not covered, or why the index of a linked SSTable was built of rows.
+    pub reason: Option<String>,
 }
 
 /// One SSTable of a compaction.
@@ -119,7 +140,7 @@ pub struct Compaction {
     decisions: Vec<Decision>,
     dead: BaseRows,
     throttle: Arc<Throttle>,
-    linked: Vec<(Arc<Dataset>, Fragment)>,
+    linked: Vec<LinkedSsTable>,
 }
 
 impl Compaction {
@@ -187,7 +208,7 @@ impl Compaction {
 
     /// The SSTables that the commit linked, each with its new fragment.
     #[must_use]
-    pub fn linked(&self) -> &[(Arc<Dataset>, Fragment)] {
+    pub fn linked(&self) -> &[LinkedSsTable] {
         &self.linked
     }
 
@@ -240,12 +261,15 @@ impl Compaction {
         match commit_exactly(&self.base, operation, properties).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
-                let linked =
-                    self.that_are(Treatment::Link).map(|sstable| sstable.handle.dataset.clone());
                 // Linked fragments are the first of the new fragments, in the order of the
                 // SSTables.
-                let linked: Vec<_> = linked.zip(made_new).collect();
-                self.linked = linked;
+                let linked = self.that_are(Treatment::Link).zip(made_new);
+                let linked = linked.map(|(sstable, fragment)| LinkedSsTable {
+                    handle: sstable.handle.clone(),
+                    fragment,
+                    dead: sstable.dead.in_sstable().cloned().unwrap_or_default(),
+                });
+                self.linked = linked.collect();
                 Ok(result)
             }
             Err(refused) => {

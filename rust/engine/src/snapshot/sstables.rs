@@ -165,9 +165,23 @@ impl SsTableHandle {
         Ok(Some(&self.dataset))
     }
 
+    /// The SSTable as a dataset whose Lance indexes may be moved: as [`Self::indexed`], with files
+    /// of any size compared with their checksums.
+    ///
+    /// # Errors
+    /// Damage, with the file's name; a storage error.
+    pub async fn with_whole_indexes(&self) -> Result<Option<&Arc<Dataset>>> {
+        let Some(dataset) = self.indexed().await? else { return Ok(None) };
+        let bytes = self.stamps(SsTableFiles::Indexes).await?.bytes();
+        if bytes.is_some_and(|bytes| bytes > COMPARED_BYTES) {
+            self.compare(SsTableFiles::Indexes).await?;
+        }
+        Ok(Some(dataset))
+    }
+
     /// Compares all files of the SSTable but its Lance indexes with their checksums, where they lie
     /// on a local disk: an object store has checksums of its own. An SSTable that lance wrote has no
-    /// checksums. A compaction leaves indexes behind, so a damaged one does not keep rows from it.
+    /// checksums. A compaction can do without indexes, so a damaged one does not keep rows from it.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.

@@ -9,8 +9,8 @@
 //! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `index_specs` and `indexes`, `checksums`, `sync`, `link`, then `bounded`,
-//! `open` and `read`. `change_rows` are stored changes, which have the same form without keys.
+//! `sidecar`, `bloom`, `index_specs` and `indexes`, `checksums`, `sync`, `link`, `segments`, then
+//! `bounded`, `open` and `read`. `change_rows` are stored changes, which have the same form without keys.
 
 mod bloom;
 mod bounded;
@@ -24,6 +24,7 @@ mod link;
 mod local_file;
 mod open;
 mod read;
+mod segments;
 mod sidecar;
 mod sync;
 mod write;
@@ -62,6 +63,7 @@ pub use index_specs::{Build, FlushedIndexes, IndexSpec, IndexSpecs, Model, model
 pub use link::{Linked, link};
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
+pub use segments::{LinkedRows, Segment, remove_segment, segment_of};
 pub use sidecar::{PAGE_ROWS, PageMaker, PageStream, page_stream, page_stream_of, write_pages};
 pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,

@@ -3,10 +3,11 @@
 //! Owns: the calls, each in one commit, with retries after concurrent commits.
 //! Does not own: the files of an index, which Lance builds, or the commit (`crate::compaction`).
 //!
-//! An index covers the fragments that it was built of. A compaction adds fragments that no index
-//! covers, and a read looks at these without it. So an index decides how long a read takes, and
-//! never which rows it returns.
+//! An index covers the fragments that it was built of. A compaction adds fragments, and brings the
+//! indexes up to date (`coverage`); a read looks at uncovered fragments without the index. So an
+//! index decides how long a read takes, and never which rows it returns.
 
+mod coverage;
 mod index_type;
 mod listing;
 mod options;
@@ -25,6 +26,7 @@ use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
 use lancemem_core::types::{Error, ErrorKind, Result};
 
+pub(in crate::table) use coverage::IndexNotes;
 pub use index_type::TableIndexType;
 pub use listing::TableIndexInfo;
 pub use options::{MaxTokenLength, TableIndexOptions, TextIndexOptions, VectorIndexOptions};
@@ -124,7 +126,12 @@ impl Table {
     #[boxed]
     pub async fn indexes(&self) -> Result<Vec<TableIndexInfo>> {
         let base = self.catalog.latest_base().await?;
-        Ok(Listed::of(&base).await?.into_iter().map(|index| index.info).collect())
+        let listed = Listed::of(&base).await?.into_iter().map(|index| {
+            let why = index.untrained().or_else(|| self.index_notes.of(&index.info.name));
+            let unindexed_because = why.filter(|_| index.info.unindexed_rows > 0);
+            TableIndexInfo { unindexed_because, ..index.info }
+        });
+        Ok(listed.collect())
     }
 
     async fn existing_index(&self, name: &str) -> Result<Option<TableIndexInfo>> {
@@ -214,13 +221,6 @@ fn change(before: &[Listed], now: &Listed) -> Option<OptimizedIndex> {
         segments_before: before.info.segments,
         segments: now.info.segments,
     })
-}
-
-/// Updates all indexes of a table after a compaction. Returns the version.
-pub(super) async fn update_all(catalog: &Catalog) -> Result<u64> {
-    let options = &OptimizeOptions::default();
-    let update = |base: Arc<Dataset>| async move { update_indexes(&base, options).await };
-    retried(catalog, MAX_UPDATES, update).await
 }
 
 /// What `commit` returns for the newest base version. Commits again after a concurrent commit, at

@@ -33,6 +33,7 @@ pub(super) use changelog::PublishedState;
 pub use deletion_vectors::DeletionVectorResult;
 pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;
+pub(super) use indexes::IndexNotes;
 pub use indexes::{
     MaxTokenLength, OptimizedIndex, TableIndexInfo, TableIndexOptions, TableIndexType,
     TextIndexOptions, VectorIndexOptions,
