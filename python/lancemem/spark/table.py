@@ -711,7 +711,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
 
         One task reads a small table, and each query of the DataFrame reads it as it is then. Tasks
         divide a large table, by fragments of the base table and by rows of SSTables, and all
-        queries read the snapshot of the first one. `splits=1` is one task for a large table too.
+        queries of the DataFrame read the snapshot that this call takes. `splits=1` is one task for
+        a large table too.
 
         Args:
             columns: The columns of the DataFrame. Default: all of them.
