@@ -42,6 +42,9 @@ KEYS_A_CALL = 8_192
 # Stored bytes that are worth a task of their own, and most bytes of a task, as for Spark's files.
 BYTES_WORTH_A_TASK = 32 << 20
 MOST_BYTES_OF_A_TASK = 128 << 20
+# Tasks for each processor, where the bytes are worth them. Newer rows replace whole stretches of
+# older ones, so tasks of equal bytes yield unequal numbers of rows.
+TASKS_A_PROCESSOR = 4
 
 
 def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
@@ -211,10 +214,10 @@ def shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem
 
 
 def _worthwhile(table: lancemem.Table, cores: int) -> int:
-    """Choose the number of tasks, by the rule of Spark's own files."""
+    """Choose the number of tasks, by bytes as for Spark's own files."""
     # No log is read for an estimate.
     stored = table.snapshot(consistency="flushed").stored_bytes
-    for_speed = min(-(-stored // BYTES_WORTH_A_TASK), cores)
+    for_speed = min(-(-stored // BYTES_WORTH_A_TASK), TASKS_A_PROCESSOR * cores)
     return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
 
 

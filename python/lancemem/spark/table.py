@@ -720,8 +720,9 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" also reads the
                 MemTables of `jobs`; without `jobs` it reads what "durable" reads, as Spark's tasks
                 hold no job's MemTables.
-            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, as
-                many as Spark has processors, or one for each 128 MiB where these are more.
+            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, at
+                most four for each of Spark's processors, or one for each 128 MiB where these are
+                more.
             jobs: Endpoints of running jobs, such as `ShardJobs.endpoints`, for a "live" read. The
                 task connects to their addresses. The read fails where one of the jobs has ended.
                 Does not go with `splits` above 1.
