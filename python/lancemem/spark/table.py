@@ -711,7 +711,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
 
         One task reads a small table, and each query of the DataFrame reads it as it is then. Tasks
         divide a large table, by fragments of the base table and by rows of SSTables, and all
-        queries read the snapshot of the first one. `splits=1` is one task for a large table too.
+        queries of the DataFrame read the snapshot that this call takes. `splits=1` is one task for
+        a large table too.
 
         Args:
             columns: The columns of the DataFrame. Default: all of them.
@@ -719,8 +720,9 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" also reads the
                 MemTables of `jobs`; without `jobs` it reads what "durable" reads, as Spark's tasks
                 hold no job's MemTables.
-            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, as
-                many as Spark has processors, or one for each 128 MiB where these are more.
+            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, at
+                most four for each of Spark's processors, or one for each 128 MiB where these are
+                more.
             jobs: Endpoints of running jobs, such as `ShardJobs.endpoints`, for a "live" read. The
                 task connects to their addresses. The read fails where one of the jobs has ended.
                 Does not go with `splits` above 1.
