@@ -3,7 +3,7 @@
 Owns: which indexes a compaction links, that their answers stay the same, that no dead row is in
 them, and what happens where the base table's index has another model. Does not own commits of other
 programs between the two commits of a compaction: see
-`rust/engine/src/table/maintain/indexes/coverage/held.rs`.
+`rust/engine/src/table/maintain/coverage/held.rs`.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def ids_by_scan(table: lancemem.Table, condition: str) -> list[int]:
     ("kind", "again", "reason"),
     [
         ("IVF_PQ", "IVF_PQ", "the SSTable's index has other partitions"),
-        ("IVF_PQ", "IVF_SQ", "the SSTable's index has another type or version"),
-        ("IVF_SQ", "IVF_HNSW_SQ", "the SSTable's index has another type or version"),
+        ("IVF_PQ", "IVF_SQ", "the SSTable's index has other partitions"),
+        ("IVF_SQ", "IVF_HNSW_SQ", "graphs are built of rows"),
     ],
 )
 def test_rows_are_encoded_by_the_present_model_where_the_base_was_trained_again(
@@ -308,6 +308,36 @@ def test_after_many_rounds_there_are_few_segments_and_every_answer_is_right(
         assert words(table, f"word{turn % 7}") == sorted(i for i in model if i % 7 == turn % 7)
         assert ids_of(table, "id >= 700 and id < 900") == sorted(i for i in model if 700 <= i < 900)
     assert seen > 4, "segments pile up before they are merged"
+
+
+@pytest.mark.parametrize(
+    "mode", ["append-only", "deletion vectors", "stored changes", "two shards"]
+)
+def test_tables_of_every_mode_link_indexes(mode: str, make_table: MakeTable) -> None:
+    if mode == "append-only":
+        table = make_table(SCHEMA, [], sharding=lancemem.unsharded())
+    elif mode == "two shards":
+        table = make_table(SCHEMA, sharding=lancemem.bucket("id", 2))
+    elif mode == "stored changes":
+        table = make_table(SCHEMA, changelog="stored")
+    else:
+        table = make_table(SCHEMA)
+        table.alter(deletion_vectors=True)
+    table.upsert(rows(model := drawn(range(300), 18)))
+    table.compact(flush=True)
+    table.create_index("text", "BITMAP")
+    table.create_index("vec", "IVF_FLAT", num_partitions=2)
+    table.upsert(rows(more := drawn(range(300, 400), 19)))
+    model.update(more)
+    table.flush()
+    if mode == "deletion vectors":
+        table.write_deletion_vectors()
+    done = table.compact(mode="link")
+    text, vec = compacted(done, "text_idx"), compacted(done, "vec_idx")
+    assert (text.linked_rows, text.built_rows, text.unindexed_rows) == (100, 0, 0)
+    assert (vec.linked_rows, vec.built_rows, vec.unindexed_rows) == (0, 100, 0)
+    assert ids_of(table, f"text = 'word{350 % 7} row350'") == [350]
+    assert found(table, model[350], 5, fast_search=True) == brute_force(model, model[350], 5)
 
 
 def test_a_collection_keeps_the_files_of_segments(make_table: MakeTable) -> None:

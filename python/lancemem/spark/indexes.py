@@ -97,7 +97,7 @@ class IndexCalls:
     def optimize_indexes(
         self, names: Sequence[str] | str | None = None, *, num_indices_to_merge: int | None = None
     ) -> list[lancemem.OptimizedIndex]:
-        """Add the rows that compactions brought into the base table to its indexes.
+        """Add the rows of the base table that its indexes do not cover to them.
 
         Args:
             names: The names of the indexes. Default: all.

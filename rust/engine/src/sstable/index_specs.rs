@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::{Array, FixedSizeListArray};
 use arrow_schema::DataType;
 use datafusion::common::runtime::SpawnedTask;
 use lance::Dataset;
@@ -20,7 +21,6 @@ use lance_index::mem_wal::MemWalIndexDetails;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::pbold::InvertedIndexDetails;
 use lance_index::scalar::InvertedIndexParams;
-use lance_index::vector::bq::storage::RabitQuantizationMetadata;
 use lance_index::vector::flat::index::FlatQuantizer;
 use lance_index::vector::ivf::storage::IvfModel;
 use lance_index::vector::quantizer::{Quantization, Quantizer};
@@ -207,23 +207,20 @@ pub(super) fn is_same_model(one: &Quantizer, other: &Quantizer) -> bool {
                 && one.num_bits == other.num_bits
                 && one.dimension == other.dimension
                 && one.distance_type == other.distance_type
-                && arrow_array::Array::to_data(&one.codebook)
-                    == arrow_array::Array::to_data(&other.codebook)
+                && one.codebook.to_data() == other.codebook.to_data()
         }
         (Quantizer::Scalar(one), Quantizer::Scalar(other)) => {
             one.metadata(None) == other.metadata(None)
         }
         (Quantizer::Rabit(one), Quantizer::Rabit(other)) => {
             let (one, other) = (one.metadata_ref(), other.metadata_ref());
-            let rotation = |of: &RabitQuantizationMetadata| {
-                of.rotate_mat.as_ref().map(arrow_array::Array::to_data)
-            };
+            let data = |matrix: Option<&FixedSizeListArray>| matrix.map(Array::to_data);
             one.rotation_type == other.rotation_type
                 && one.code_dim == other.code_dim
                 && one.num_bits == other.num_bits
                 && one.query_estimator == other.query_estimator
                 && one.fast_rotation_signs == other.fast_rotation_signs
-                && rotation(one) == rotation(other)
+                && data(one.rotate_mat.as_ref()) == data(other.rotate_mat.as_ref())
         }
         _ => false,
     }

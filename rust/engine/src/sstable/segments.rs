@@ -81,6 +81,9 @@ async fn written(
     sstable: &Dataset,
     rows: &LinkedRows,
 ) -> Result<Segment> {
+    if type_name(&of) != VECTOR && !SCALAR.contains(&type_name(&of)) {
+        return Ok(Segment::Unfit("indexes of this type are built of rows".to_owned()));
+    }
     let own = sstable.load_indices_by_name(&of.name).await?;
     let [own] = own.as_slice() else {
         return Ok(Segment::Unfit("the SSTable has no index of this name".to_owned()));
@@ -98,6 +101,9 @@ async fn written(
         let index = sstable.open_vector_index(&column, &own.uuid, &NoOpMetricsCollector).await?;
         if let Some(reason) = other_model(of_base.as_ref(), index.as_ref()) {
             return Ok(Segment::Unfit(reason.to_owned()));
+        }
+        if own.index_version != of.index_version {
+            return Ok(Segment::Unfit("the SSTable's index has another version".to_owned()));
         }
         let files = remapped_vectors(&base, column, index, &remap(rows)?, uuid).await;
         files.map(|files| (files, of.index_details.clone(), of.index_version))
@@ -158,17 +164,15 @@ fn type_name(index: &IndexMetadata) -> &str {
 /// Why `own`, of an SSTable, cannot be a segment of the index of `of`, as far as both entries show.
 fn difference(of: &IndexMetadata, own: &IndexMetadata) -> Option<&'static str> {
     let of_type = type_name(of);
-    if of_type != VECTOR && !SCALAR.contains(&of_type) {
-        return Some("indexes of this type are built of rows");
-    }
     if of_type != type_name(own) {
         return Some("the SSTable's index has another type");
     }
     if of.fields != own.fields || !of.covering_fields.is_empty() || own.fields.len() != 1 {
         return Some("the SSTable's index has other columns");
     }
-    if own.index_version != of.index_version {
-        return Some("the SSTable's index has another type or version");
+    // The version of a vector index is that of its type, which its model is compared with.
+    if of_type != VECTOR && own.index_version != of.index_version {
+        return Some("the SSTable's index has another version");
     }
     if own.fragment_bitmap != Some(RoaringBitmap::from([SSTABLE_FRAGMENT])) {
         return Some("the SSTable's index does not cover the SSTable");

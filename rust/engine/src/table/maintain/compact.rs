@@ -189,9 +189,16 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let (indexes, version) = self.cover_fragments(segments).boxed().await?;
-            result.indexes = indexes;
-            result.base_version = result.base_version.max(version);
+            match self.cover_fragments(segments).boxed().await {
+                Ok((indexes, version)) => {
+                    result.indexes = indexes;
+                    result.base_version = result.base_version.max(version);
+                }
+                // The commits stand. Reads look at the rows without an index.
+                Err(error) => {
+                    tracing::warn!(table = self.uri(), %error, "the indexes fall behind");
+                }
+            }
         }
         self.publish_stored_changes().await;
         Ok(result)

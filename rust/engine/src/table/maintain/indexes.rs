@@ -7,7 +7,6 @@
 //! indexes up to date (`coverage`); a read looks at uncovered fragments without the index. So an
 //! index decides how long a read takes, and never which rows it returns.
 
-mod coverage;
 mod index_type;
 mod listing;
 mod options;
@@ -26,7 +25,6 @@ use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
 use lancemem_core::types::{Error, ErrorKind, Result};
 
-pub(in crate::table) use coverage::IndexNotes;
 pub use index_type::TableIndexType;
 pub use listing::TableIndexInfo;
 pub use options::{MaxTokenLength, TableIndexOptions, TextIndexOptions, VectorIndexOptions};
@@ -35,7 +33,7 @@ use crate::compaction::{committing, update_indexes};
 use crate::errors::Context;
 use crate::table::Table;
 use crate::table::catalog::Catalog;
-use listing::Listed;
+pub(super) use listing::Listed;
 use plan::{PlannedIndex, is_reserved};
 
 const CREATING: &str = "creating an index of the base table";
@@ -43,7 +41,7 @@ const DROPPING: &str = "dropping an index of the base table";
 /// Attempts to create an index. After a commit that moved its rows it is built again.
 const MAX_BUILDS: usize = 8;
 /// Attempts to update indexes beside concurrent commits.
-const MAX_UPDATES: usize = 3;
+pub(super) const MAX_UPDATES: usize = 3;
 /// Attempts to drop an index, which reads and writes nothing but a version.
 const MAX_DROPS: usize = 50;
 
@@ -231,7 +229,7 @@ fn change(before: &[Listed], now: &Listed) -> Option<OptimizedIndex> {
 ///
 /// # Errors
 /// Those of `commit`, and storage errors.
-async fn retried<T, C: Future<Output = Result<T>>>(
+pub(super) async fn retried<T, C: Future<Output = Result<T>>>(
     catalog: &Catalog,
     max_attempts: usize,
     commit: impl Fn(Arc<Dataset>) -> C,

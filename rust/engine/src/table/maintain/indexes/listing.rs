@@ -48,7 +48,7 @@ pub struct TableIndexInfo {
 
 /// An index of a base version, as Lance identifies it.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub struct Listed {
     pub info: TableIndexInfo,
     /// The id of its column.
     pub field: Option<i32>,
@@ -98,7 +98,11 @@ impl Listed {
         };
         let ids = segments.iter().map(|segment| segment.uuid).collect();
         let is_vector = index.type_url().ends_with(VECTOR_DETAILS);
-        let is_trained = !is_vector || !covered.is_empty();
+        // An index of Lance's first versions does not record what it covers.
+        let is_empty = |segment: &IndexMetadata| {
+            segment.fragment_bitmap.as_ref().is_some_and(RoaringBitmap::is_empty)
+        };
+        let is_trained = !is_vector || !segments.iter().all(is_empty);
         Self { info, field: fields.first().copied(), is_vector, is_trained, ids }
     }
 

@@ -12,14 +12,13 @@ use arrow_schema::{DataType, Field, Schema};
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance_index::IndexType;
-use lance_index::scalar::ScalarIndexParams;
+use lance_index::scalar::{BuiltinIndexType, ScalarIndexParams};
 use roaring::RoaringBitmap;
 
 use super::*;
 use crate::compaction::CompactionSettings;
 use crate::holds::{Hold, hold};
 use crate::table::catalog::CreateOptions;
-use crate::table::{TableIndexOptions, TableIndexType};
 
 const INDEX: &str = "v_idx";
 
@@ -40,8 +39,8 @@ async fn table_in(folder: &Path) -> Arc<Table> {
     table.upsert(&rows(0..100)).await.unwrap();
     table.flush().await.unwrap();
     table.compact().await.unwrap();
-    let options = TableIndexOptions::default();
-    table.create_index("v", TableIndexType::BTree, &options).await.unwrap();
+    create(&mut open(folder).await, IndexType::BTree).await;
+    let table = Table::open(folder.to_str().unwrap()).await.unwrap();
     table.upsert(&rows(90..150)).await.unwrap();
     table.flush().await.unwrap();
     table
@@ -52,7 +51,9 @@ async fn open(folder: &Path) -> Dataset {
 }
 
 async fn create(base: &mut Dataset, of: IndexType) {
-    let params = ScalarIndexParams::default();
+    let builtin =
+        if of == IndexType::Bitmap { BuiltinIndexType::Bitmap } else { BuiltinIndexType::BTree };
+    let params = ScalarIndexParams::for_builtin(builtin);
     let name = Some(INDEX.to_owned());
     base.create_index(&["v"], of, name, &params, true).await.unwrap();
 }
@@ -112,7 +113,7 @@ async fn check(folder: &Path, rows: usize, has_index: bool, of: &str) {
     let live: RoaringBitmap =
         base.fragments().iter().map(|it| u32::try_from(it.id).unwrap()).collect();
     let mut covered = RoaringBitmap::new();
-    for segment in segments.iter() {
+    for segment in &segments {
         let fragments = segment.fragment_bitmap.clone().unwrap() & &live;
         assert!(covered.is_disjoint(&fragments), "{of}: a fragment is in two segments");
         covered |= fragments;
@@ -164,18 +165,17 @@ async fn a_compaction_that_ends_between_its_commits_is_completed_by_the_next() {
         let running = table.clone();
         let ended = tokio::spawn(async move { running.compact().await.map(drop) });
         segments.wait_for_visitors(1).await;
-        if held != Hold::Segments {
+        let last = if held == Hold::Segments {
+            segments
+        } else {
             let commit = hold(held, &uri);
             segments.open();
             commit.wait_for_visitors(1).await;
-            ended.abort();
-            assert!(ended.await.unwrap_err().is_cancelled());
-            commit.open();
-        } else {
-            ended.abort();
-            assert!(ended.await.unwrap_err().is_cancelled());
-            segments.open();
-        }
+            commit
+        };
+        ended.abort();
+        assert!(ended.await.unwrap_err().is_cancelled());
+        last.open();
         let of = format!("{held:?}");
         let next = Table::open(folder.path().to_str().unwrap()).await.unwrap();
         let [index] = &next.indexes().await.unwrap()[..] else { panic!("one index") };

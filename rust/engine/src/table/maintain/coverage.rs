@@ -19,8 +19,7 @@ use lance_table::format::IndexMetadata;
 use lancemem_core::types::Result;
 use parking_lot::Mutex;
 
-use super::listing::Listed;
-use super::{MAX_UPDATES, retried};
+use super::indexes::{Listed, MAX_UPDATES, retried};
 use crate::compaction::{CompactedIndex, LinkedSsTable, Segments, link_indexes, update_indexes};
 use crate::errors::Context;
 use crate::table::Table;
@@ -34,7 +33,7 @@ const ACTION: &str = "listing the segments of an index";
 
 /// Why the last compaction of this process left rows uncovered, for each index.
 #[derive(Debug, Default)]
-pub(in crate::table) struct IndexNotes(Mutex<BTreeMap<String, String>>);
+pub struct IndexNotes(Mutex<BTreeMap<String, String>>);
 
 impl IndexNotes {
     /// The reason for the index `name`.
@@ -50,7 +49,7 @@ impl IndexNotes {
 impl Table {
     /// Makes the indexes of `linked` SSTables segments of the base table's indexes. They are read
     /// as long as the shard manifests list the SSTables.
-    pub(in crate::table::maintain) async fn link_segments(
+    pub(super) async fn link_segments(
         &self,
         linked: &[LinkedSsTable],
         bytes_per_second: u64,
@@ -73,7 +72,7 @@ impl Table {
     ///
     /// # Errors
     /// A storage error of a read. A segment that cannot be built is no error.
-    pub(in crate::table::maintain) async fn cover_fragments(
+    pub(super) async fn cover_fragments(
         &self,
         linked: Segments,
     ) -> Result<(Vec<CompactedIndex>, u64)> {
