@@ -17,6 +17,8 @@
 //! Where an earlier scan of the same snapshot cached its dead rows, rows are chosen by position and
 //! keys are not read; otherwise by key. A whole scan by key caches the dead rows for the next one.
 //! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
+//! A part of a scan below many newer rows finds dead rows first: a source without a living row has
+//! no arm.
 //!
 //! The scan of an SSTable with an older schema runs no condition: names and types in the condition
 //! may mean other columns there.
@@ -57,7 +59,8 @@ use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, set_batches};
 use crate::visibility::{
-    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
+    DeadRows, KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec,
+    PartDeadRows, ScannedSsTable,
 };
 
 /// The action that errors name.
@@ -133,7 +136,10 @@ pub async fn plan_scan(
     let order = Order::of(request, &snapshot.schema)?;
     let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
-    let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
+    let mut planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
+    if pruned.is_empty() && request.limit.is_none() {
+        planner.find_dead_rows(cache).await?;
+    }
     let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
@@ -189,6 +195,8 @@ struct Planner<'a> {
     output: &'a [String],
     part: Option<PartRows>,
     known: Option<KnownRows>,
+    /// Dead rows that a part of the scan knows; `None` where rows are chosen as in a whole scan.
+    of_part: Option<PartDeadRows>,
     choice: Arc<LazyChoice>,
     /// The choice among rows in memory; `None` where no rows are in memory.
     memory: Option<Arc<LazyChoice>>,
@@ -238,6 +246,7 @@ impl<'a> Planner<'a> {
             output,
             part,
             known,
+            of_part: None,
             memory: has_memory.then(|| Arc::new(LazyChoice::of_memory(left.clone()))),
             choice: Arc::new(if pruned.is_empty() {
                 LazyChoice::new(left, cache.clone())
@@ -250,13 +259,26 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Finds the dead rows of a part, so that the plan reads no source that is dead whole.
+    async fn find_dead_rows(&mut self, cache: &MergeCache) -> Result<()> {
+        let Some(part) = &self.part else { return Ok(()) };
+        if self.is_base_only || self.snapshot.key.is_empty() || self.known.is_some() {
+            return Ok(());
+        }
+        let found = PartDeadRows::find(self.snapshot, &self.choice, cache, &part.fragments);
+        self.of_part = found.await?;
+        Ok(())
+    }
+
     /// The arm of the base table; `None` where no fragment need be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_never_replaced = self.snapshot.key.is_empty() || self.is_base_only;
         let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
             Newest::All
         } else {
-            self.by_position(0).unwrap_or_else(|| self.by_key(Freshness::Base))
+            let of_part = self.of_part.as_ref().and_then(PartDeadRows::of_base);
+            let newest = self.by_position(0).or_else(|| Some(self.below_memory(0, of_part?)));
+            newest.unwrap_or_else(|| self.by_key(Freshness::Base))
         };
         let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
         if fragments.as_ref().is_some_and(Vec::is_empty) {
@@ -279,6 +301,11 @@ impl<'a> Planner<'a> {
         let newest = self.by_position(arm);
         let newest = newest.unwrap_or_else(|| self.in_sstable(arm, sstable));
         let range = self.range_in(arm, sstable);
+        if let Some(of_part) = &self.of_part
+            && of_part.supersede(sstable, range.as_ref())?
+        {
+            return Ok(None);
+        }
         // Positions of a range count from the first fragment, so none of them is left out.
         let fragments = match range {
             Some(_) => None,
@@ -403,16 +430,21 @@ impl<'a> Planner<'a> {
         if matches!(known, KnownRows::Exact(_)) {
             return Some(Newest::ByPosition { dead, above: None });
         }
+        Some(self.below_memory(arm, dead))
+    }
+
+    /// The choice by the position of flushed dead rows, and by key among rows in memory.
+    fn below_memory(&self, arm: usize, dead: Arc<DeadRows>) -> Newest {
         // Without flushed dead rows, no row addresses need be read.
         if let Some(choice) = self.memory.clone()
             && arm == 0
             && dead.is_empty()
         {
             let (freshness, key) = (Freshness::Base, self.snapshot.key.clone());
-            return Some(Newest::ByKey { choice, freshness, key });
+            return Newest::ByKey { choice, freshness, key };
         }
         let above = self.memory.clone().map(|memory| (memory, self.snapshot.key.clone()));
-        Some(Newest::ByPosition { dead, above })
+        Newest::ByPosition { dead, above }
     }
 
     fn by_key(&self, freshness: Freshness) -> Newest {
