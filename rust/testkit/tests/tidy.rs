@@ -92,6 +92,7 @@ const BELOW_TABLE: &[&str] = &[
     "compaction",
     "garbage",
     "metric",
+    "memory_texts",
     "table",
 ];
 
@@ -114,6 +115,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
     layer(ENGINE, "row_address", &[], PURE),
     layer(ENGINE, "metric", &[], PURE),
+    layer(ENGINE, "memory_texts", &[], NO_WRITER),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
     layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),
