@@ -231,6 +231,49 @@ def test_a_query_of_each_kind_finds_and_scores_as_pylance_does(
     check_same(table.search(ours, k=ALL, exact=True).to_table(), expected)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_tokenizer": "whitespace", "stem": False, "lower_case": False},
+        {"base_tokenizer": "ngram"},
+        {"base_tokenizer": "raw"},
+        {"analyzer": "code"},
+        {"block_size": 256},
+        {"language": "German", "remove_stop_words": False},
+    ],
+    ids=["whitespace", "ngram", "raw", "code", "large blocks", "German"],
+)
+def test_every_tokenizer_splits_rows_without_an_index_as_it_splits_indexed_ones(
+    make_table: MakeTable, options: dict[str, Any]
+) -> None:
+    chance = seeded(6)
+    odd = {200: ("a", "writeLog"), 201: ("b", "write_ahead_log getLog2"), 202: ("c", "Write " * 90)}
+    table = make_table(schema_of(), config=FAST)
+    table.upsert(rows_of({key: draw(chance) for key in range(60)} | odd))
+    table.compact(flush=True)
+    lance.dataset(table.uri).create_scalar_index("body", "INVERTED", **options)
+    table.refresh()
+    more = {key + 10: row for key, row in odd.items()}
+    table.upsert(rows_of({key: draw(chance) for key in range(40, 90)} | more))
+    table.flush()
+    table.upsert(rows_of({key: draw(chance) for key in range(80, 110)} | {300: odd[201]}))
+    fresh = fresh_index(table.to_table(), ["body"], **options)
+    for words in (
+        "log",
+        "write log",
+        "writeLog",
+        "write_ahead_log",
+        "log log",
+        "the köln",
+        "Write",
+    ):
+        expected = scores_of(fresh, words, ["body"])
+        for exact in (False, True):
+            found = table.search(words, text_columns="body", k=ALL, exact=exact).to_table()
+            check_same(found, expected)
+    assert "by index=body_idx" in table.search("log", text_columns="body").explain()
+
+
 def test_words_of_dead_rows_count_nowhere(make_table: MakeTable) -> None:
     table = make_table(schema_of(), config=FAST)
     table.upsert(rows_of(dict.fromkeys(range(50), ("old", "rare word"))))

@@ -77,7 +77,12 @@ def scores_of(
     """Return the score of each key that pylance finds."""
     if isinstance(query, str):
         query = {"query": query, "columns": columns}
-    scanner = dataset.scanner(columns=["id"], full_text_query=query, limit=100_000)
+    scanner = dataset.scanner(
+        columns=["id", "_score"],
+        full_text_query=query,
+        limit=100_000,
+        disable_scoring_autoprojection=True,
+    )
     found = scanner.to_table()
     return dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
 
