@@ -108,13 +108,15 @@ def everything(scan: lancemem.Scan) -> list[tuple[int, float]]:
     return list(zip(table["id"].to_pylist(), table["_score"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("shards", "vectors"), [(1, False), (3, False), (2, True)])
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_scores_are_those_of_a_fresh_index_after_every_step(
-    tmp_path: Path, shards: int, number: int
+    tmp_path: Path, shards: int, number: int, *, vectors: bool
 ) -> None:
     chance = seeded(f"{seeds.seed()} {number} {shards}")
     machine = Machine(str(tmp_path / "t.lance"), shards, chance)
+    if vectors:
+        machine.table.alter(deletion_vectors=True)
     machine.check()
     names = ["put", "put", "delete", "flush", "flush", "compact", "optimize", "reopen"]
     for _ in range(STEPS):
