@@ -9,6 +9,7 @@ table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, 
 
 from typing import TYPE_CHECKING
 
+from lancemem import query
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -81,6 +82,7 @@ from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.flushed_consumer import FlushedChangesConsumer
 from lancemem.merge import MergeBuilder, MergeResult
 from lancemem.progress import Progress
+from lancemem.query_text import RRF
 from lancemem.scan import Scan
 from lancemem.sharding import ShardingAdvice, advise_sharding
 from lancemem.snapshot import Snapshot
@@ -88,6 +90,7 @@ from lancemem.table import Table
 from lancemem.writer import TableWriter
 
 __all__ = [
+    "RRF",
     "Acknowledged",
     "Admin",
     "ArrowArray",
@@ -169,6 +172,7 @@ __all__ = [
     "enable",
     "exists",
     "open_table",
+    "query",
     "unsharded",
 ]
 

@@ -168,6 +168,12 @@ _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 # Query vectors: lists, arrays of NumPy and Arrow, tensors.
 _Query: TypeAlias = Sequence[Any] | Any
+_QueryType: TypeAlias = Literal["auto", "vector", "fts", "hybrid"]
+# Words, or a query of `lancemem.query`.
+_Text: TypeAlias = str | Any
+# `lancemem.RRF`, a function of (query, vector_results, fts_results), or an object with
+# `rerank_hybrid`.
+_Rerank: TypeAlias = Any
 # The least distance, and the distance that all are below.
 _DistanceRange: TypeAlias = tuple[float | None, float | None]
 _Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
@@ -759,6 +765,9 @@ class WriterConfig:
         sync_index: A put returns only when its keys are in the key index. With False a background
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
+        sync_search_index: A put returns only when its rows are in the indexes by which searches
+            find rows in memory. With False the first search that needs such an index adds them
+            (docs/search.md). Default: False.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
         index_flushed: Flushed SSTables get the indexes of the base table (docs/format.md). If not,
             a flush takes less time, a search reads all rows of the SSTable, and pylance does not
@@ -795,6 +804,7 @@ class WriterConfig:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         key_index: Literal["hash", "skip_list"] | None = None,
         index_flushed: bool | None = None,
         fsync: bool | None = None,
@@ -813,6 +823,8 @@ class WriterConfig:
     def durable(self) -> bool | None: ...
     @property
     def sync_index(self) -> bool | None: ...
+    @property
+    def sync_search_index(self) -> bool | None: ...
     @property
     def key_index(self) -> str | None: ...
     @property
@@ -1267,6 +1279,10 @@ class Table:
         self,
         query: _Query,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -1285,7 +1301,7 @@ class Table:
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> Scan:
-        """Prepare a search for the rows nearest to a vector.
+        """Prepare a search for the rows nearest to a vector, or that match a text, or both.
 
         Each read takes a snapshot of its own and sees every row that a scan of it sees, so a row
         is found as soon as its write is acknowledged. A row that was updated or deleted is not
@@ -1294,7 +1310,18 @@ class Table:
 
         Args:
             query: One vector: a list or an array of numbers. A batch of them: a list of vectors, an
-                array of two dimensions, or an Arrow array of lists.
+                array of two dimensions, or an Arrow array of lists. Or words, or a query of
+                `lancemem.query`, for a full-text search.
+            query_type: What the query is: "vector", "fts" for words, or "hybrid" for a vector with
+                `text`. Default: "auto", as its form says.
+            text: Words or a query of `lancemem.query` beside a vector: a hybrid search, which joins
+                the rows nearest to the vector and those that match the text.
+            text_columns: The columns of strings that a text is searched in. Default: all with an
+                `INVERTED` index.
+            rerank: How the two lists of a hybrid search become one: `lancemem.RRF`, a function of
+                (query, vector_results, fts_results), or an object with `rerank_hybrid`, as in
+                lancedb, that returns an Arrow table with the key and `_relevance_score`. Default:
+                `lancemem.RRF()`.
             column: The column of vectors, a fixed_size_list of float16, float32, float64, int8 or
                 uint8. Default: the only one whose vectors are as wide as the query.
             k: The largest number of rows, of each query.
@@ -1323,10 +1350,11 @@ class Table:
         Returns:
             A read that has not begun, with the forms of a scan. Its columns are `query_index`
             (int32) for a batch, then `columns`, then `_distance` (float32). Rows are ordered by
-            distance, and by key where distances are equal.
+            distance, and by key where distances are equal. A full-text search has `_score` (BM25,
+            float32), the best first; a hybrid one `_distance`, `_score` and `_relevance_score`.
 
         Raises:
-            InvalidInputError: The query has no form of a vector, or an argument cannot be used.
+            InvalidInputError: The query has no form of a query, or an argument cannot be used.
                 Other faults are raised when the rows are read, such as a vector of another width.
 
         Example:
@@ -1878,6 +1906,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -1889,6 +1918,7 @@ class Job:
             data: The rows, at most 4 GiB. Columns may come in any order.
             durable: Replaces this setting of the job for this put. Default: the job's.
             sync_index: Replaces this setting of the job for this put. Default: the job's.
+            sync_search_index: The same for this setting. Default: the job's.
             txn: A transaction id. The rows are written only where the shard has not recorded it;
                 see `Table.upsert`.
             round_floats: As in `Table.upsert`.
@@ -1916,6 +1946,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
     ) -> Acknowledged:
         """Delete keys of this shard, whether they exist or not.
@@ -1924,6 +1955,7 @@ class Job:
             keys: As in `Table.get`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
 
         Returns:
@@ -1940,6 +1972,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -1950,6 +1983,7 @@ class Job:
             deletes: As in `Table.apply`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
             round_floats: As in `Table.upsert`.
 
@@ -2053,6 +2087,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -2065,6 +2100,7 @@ class TableWriter:
             data: The rows, at most 4 GiB. Columns may come in any order.
             durable: Replaces this setting of the jobs for this put. Default: the jobs'.
             sync_index: Replaces this setting of the jobs for this put. Default: the jobs'.
+            sync_search_index: The same for this setting. Default: the jobs'.
             txn: A transaction id. Each shard takes its rows only where it has not recorded the id;
                 see `Table.upsert`.
             round_floats: As in `Table.upsert`.
@@ -2093,6 +2129,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
     ) -> Acknowledged:
         """Delete keys, whether they exist or not.
@@ -2101,6 +2138,7 @@ class TableWriter:
             keys: As in `Table.get`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
 
         Returns:
@@ -2117,6 +2155,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -2127,6 +2166,7 @@ class TableWriter:
             deletes: As in `Table.apply`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
             round_floats: As in `Table.upsert`.
 
@@ -2356,6 +2396,10 @@ class Snapshot:
         self,
         query: _Query,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -2376,6 +2420,10 @@ class Snapshot:
 
         Args:
             query: As in `Table.search`.
+            query_type: As in `Table.search`.
+            text: As in `Table.search`.
+            text_columns: As in `Table.search`.
+            rerank: As in `Table.search`.
             column: As in `Table.search`.
             k: As in `Table.search`.
             columns: As in `Table.search`.

@@ -22,6 +22,7 @@ pub mod garbage;
 mod holds;
 mod lance_threads;
 pub mod lookup;
+mod memory_texts;
 mod metric;
 pub mod plan;
 pub mod provider;
@@ -62,7 +63,7 @@ pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
-pub use search::{QueryVectors, SearchOptions};
+pub use search::{QueryVectors, Rerank, Reranker, SearchOptions, TextQuery, TextSearch};
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use stages::{StageCount, StageName, Stages};
 pub use table::{

@@ -40,6 +40,7 @@ mod repair;
 mod runtime;
 mod scan;
 mod search;
+mod search_text;
 mod serve;
 mod snapshot;
 mod table;

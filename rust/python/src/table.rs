@@ -293,11 +293,11 @@ impl Table {
     #[doc = docstring!("Table.search")]
     #[pyo3(
         signature = (query, *, consistency="durable", jobs=None, **options),
-        text_signature = "($self, query, *, column=None, k=10, columns=None, filter=None, \
-                          metric=None, nprobes=None, minimum_nprobes=None, maximum_nprobes=None, \
-                          ef=None, refine_factor=None, distance_range=None, prefilter=True, \
-                          exact=False, fast_search=False, offset=0, consistency='durable', \
-                          jobs=None)"
+        text_signature = "($self, query, *, query_type='auto', text=None, text_columns=None, \
+                          rerank=None, column=None, k=10, columns=None, filter=None, metric=None, \
+                          nprobes=None, minimum_nprobes=None, maximum_nprobes=None, ef=None, \
+                          refine_factor=None, distance_range=None, prefilter=True, exact=False, \
+                          fast_search=False, offset=0, consistency='durable', jobs=None)"
     )]
     fn search(
         &self,

@@ -94,6 +94,7 @@ const BELOW_TABLE: &[&str] = &[
     "compaction",
     "garbage",
     "metric",
+    "memory_texts",
     "table",
 ];
 
@@ -117,6 +118,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "row_address", &[], PURE),
     layer(ENGINE, "stages", &[], NO_WRITER),
     layer(ENGINE, "metric", &[], PURE),
+    layer(ENGINE, "memory_texts", &[], NO_WRITER),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
     layer(ENGINE, "record_index", &["errors", "row_address", "sstable", "stages"], NO_WRITER),

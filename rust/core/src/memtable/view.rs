@@ -11,6 +11,7 @@ use arrow_schema::SchemaRef;
 
 use super::MemTable;
 use super::index::{self, KeyIndex};
+use super::secondary::{MakeIndex, SecondaryIndex};
 use crate::types::{Generation, KeyBlock, RowPosition};
 
 /// A prefix of a MemTable's batches; it never changes, whatever is pushed later.
@@ -93,6 +94,14 @@ impl MemTableView {
     pub fn locate(&self, position: RowPosition) -> (&RecordBatch, usize) {
         let (batch, row) = self.place(position);
         (self.batch(batch), row)
+    }
+
+    /// The index of `maker` with all rows of the view in it, and maybe with later ones; `None` where
+    /// rows of this schema have none. The calling thread indexes what no other thread has.
+    #[must_use]
+    pub fn secondary(&self, maker: &dyn MakeIndex) -> Option<Arc<dyn SecondaryIndex>> {
+        let memtable = &self.memtable;
+        memtable.secondary.through(maker, memtable.schema(), &memtable.rows, self.batches)
     }
 
     /// For every row whether it is the newest of its key; all rows where there is no key.

@@ -44,6 +44,7 @@ use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
+use roaring::RoaringBitmap;
 
 use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
@@ -85,6 +86,9 @@ pub struct ScanRequest {
     pub part: Option<ReadPart>,
     /// The sources whose rows are read.
     pub sources: ScanSources,
+    /// The fragments of the base table whose rows are read; `None` for all. Goes with sources by
+    /// arm alone.
+    pub base_fragments: Option<RoaringBitmap>,
 }
 
 /// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
@@ -194,6 +198,7 @@ struct Planner<'a> {
     whole: Option<Filter>,
     output: &'a [String],
     part: Option<PartRows>,
+    base_fragments: Option<&'a RoaringBitmap>,
     known: Option<KnownRows>,
     /// Dead rows that a part of the scan knows; `None` where rows are chosen as in a whole scan.
     of_part: Option<PartDeadRows>,
@@ -210,7 +215,7 @@ impl<'a> Planner<'a> {
         snapshot: &'a Arc<Snapshot>,
         pruned: &[Pruned],
         cache: &Arc<MergeCache>,
-        request: &ScanRequest,
+        request: &'a ScanRequest,
         output: &'a [String],
     ) -> Self {
         let part = request.part.map(|part| part.rows(snapshot));
@@ -245,6 +250,7 @@ impl<'a> Planner<'a> {
             whole: request.filter.clone(),
             output,
             part,
+            base_fragments: request.base_fragments.as_ref(),
             known,
             of_part: None,
             memory: has_memory.then(|| Arc::new(LazyChoice::of_memory(left.clone()))),
@@ -280,7 +286,12 @@ impl<'a> Planner<'a> {
             let newest = self.by_position(0).or_else(|| Some(self.below_memory(0, of_part?)));
             newest.unwrap_or_else(|| self.by_key(Freshness::Base))
         };
-        let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
+        let mut fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
+        if let Some(only) = self.base_fragments {
+            let all = || self.snapshot.base.fragments().iter().cloned().collect();
+            let is_read = |id: u64| u32::try_from(id).is_ok_and(|id| only.contains(id));
+            fragments.get_or_insert_with(all).retain(|fragment| is_read(fragment.id));
+        }
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }

@@ -21,6 +21,7 @@
 mod bounds;
 mod distance;
 mod distance_exec;
+mod hybrid;
 mod index_search;
 mod indexed_source;
 mod late_columns;
@@ -31,11 +32,14 @@ mod planner;
 mod query;
 mod request;
 mod table_index;
+mod text;
 mod top_k;
 mod vector_column;
 
 pub use crate::metric::Metric;
+pub use hybrid::{Rerank, Reranker};
 pub use options::{QueryVectors, SearchOptions};
+pub use text::{TextQuery, TextSearch};
 
 /// The column of a result that holds the distance of its row, as in Lance.
 pub const DISTANCE: &str = "_distance";

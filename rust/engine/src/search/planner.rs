@@ -197,8 +197,9 @@ impl Planner<'_> {
         let mut rows: Node =
             Arc::new(StepExec::new(TopKStep { layout: of, queries, offset, k }, sources));
         if !layout.late.is_empty() {
-            let (snapshot, layout) = (self.snapshot.clone(), layout.clone());
-            rows = Arc::new(StepExec::new(LateColumnsStep { snapshot, layout }, rows));
+            let (snapshot, late) = (self.snapshot.clone(), layout.late.clone());
+            let step = LateColumnsStep { snapshot, late, schema: layout.chosen() };
+            rows = Arc::new(StepExec::new(step, rows));
         }
         let rows = filtered(self.session, rows, self.request.postfilter())?;
         projected(rows, &layout.result())

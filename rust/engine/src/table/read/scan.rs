@@ -28,6 +28,9 @@ use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
 use crate::visibility::KnownRows;
 
+/// What a scan of the keys does, in errors.
+const FINDING_DEAD: &str = "looking for superseded rows";
+
 /// What to read: by default all rows, with all columns.
 ///
 /// ```
@@ -418,6 +421,34 @@ impl Table {
     /// The dead rows of `snapshot`, where a scan or deletion vectors have found them.
     pub(crate) fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
         self.reader.merges.mask(snapshot)
+    }
+
+    /// All dead rows of `snapshot`, by a scan of its keys where no earlier scan has found them.
+    /// `None` where the scan does not find them by position.
+    ///
+    /// # Errors
+    /// An error of the scan.
+    pub(crate) async fn find_dead_rows(
+        &self,
+        session: &SessionContext,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<Option<KnownRows>> {
+        let merges = &self.reader.merges;
+        if let Some(known @ KnownRows::Exact(_)) = merges.mask(snapshot) {
+            return Ok(Some(known));
+        }
+        // A scan that knows the flushed dead rows records none, so this one starts from nothing.
+        let fresh = Arc::default();
+        let columns = Some(snapshot.key.to_vec());
+        let request = ScanRequest { columns, ..ScanRequest::default() };
+        let scan = plan_scan(session, snapshot, &fresh, &request).await?;
+        let mut rows = execute_stream(scan.plan, session.task_ctx()).in_base(FINDING_DEAD)?;
+        while rows.try_next().await.in_base(FINDING_DEAD)?.is_some() {}
+        let known = fresh.mask(snapshot).filter(|known| matches!(known, KnownRows::Exact(_)));
+        if let Some(known) = &known {
+            merges.keep_mask(snapshot, known.clone());
+        }
+        Ok(known)
     }
 }
 
