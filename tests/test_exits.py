@@ -84,6 +84,11 @@ INNER = {
             to_substrait = spin
         call = lambda: table.scan(filter=Filter())
     """,
+    "a function of progress": """
+        call = lambda: table.admin.verify_record_index(progress=spin)
+        table.compact(flush=True)
+        table.create_record_index()
+    """,
     "a log filter": """
         import logging
         job = table.start_job(shard=0)
@@ -182,6 +187,7 @@ GROUPS = {
     ],
     "maintenance": [
         "table.compact()",
+        "table.compact(progress=str)",
         "table.flush()",
         "table.collect_garbage()",
         "table.create_record_index()",

@@ -79,6 +79,7 @@ from lancemem.change_consumer import ChangesConsumer
 from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.flushed_consumer import FlushedChangesConsumer
 from lancemem.merge import MergeBuilder, MergeResult
+from lancemem.progress import Progress
 from lancemem.scan import Scan
 from lancemem.sharding import ShardingAdvice, advise_sharding
 from lancemem.snapshot import Snapshot
@@ -125,6 +126,7 @@ __all__ = [
     "MergeBuilder",
     "MergeResult",
     "OptimizedIndex",
+    "Progress",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",

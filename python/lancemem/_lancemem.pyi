@@ -14,7 +14,7 @@ Errors are `LancememError`, with two exceptions. An argument of a wrong Python t
 Then too nothing is written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import EllipsisType, TracebackType
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from typing_extensions import disjoint_base
 
 from lancemem.arrow_dataset import TableDataset
+from lancemem.progress import Progress
 
 __all__ = [
     "Acknowledged",
@@ -160,6 +161,7 @@ _Txn: TypeAlias = tuple[str, int]
 _State: TypeAlias = int | datetime
 _RowKinds: TypeAlias = Literal["delta", "flink"]
 _Changelog: TypeAlias = Literal["stored", "flushed"]
+_Progress: TypeAlias = Callable[[Progress], object] | bool | None
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
@@ -1491,6 +1493,7 @@ class Table:
         bytes_per_second: int | None = None,
         flush: bool = False,
         count_logs: bool = True,
+        progress: _Progress = None,
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
@@ -1515,6 +1518,11 @@ class Table:
                 stopped. Then every row reaches the base table. Default: False.
             count_logs: Count the rows that stay in logs. This reads each log entry that no flush
                 has covered. Default: True.
+            progress: A function that is called with a `lancemem.Progress` on this thread while the
+                call runs, at most about ten times a second, and at the end of each stage. An
+                exception of it is passed to `sys.unraisablehook`, and it is not called again: the
+                call goes on. An exception that ends a program, such as Ctrl-C, cancels the call.
+                True shows bars of `tqdm`, which has to be installed. Default: nothing is shown.
 
         Returns:
             A report that lists, for each SSTable, what became of it and why.
@@ -1604,7 +1612,11 @@ class Table:
         """
 
     def collect_garbage(
-        self, *, dry_run: bool = False, older_than: timedelta | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        older_than: timedelta | None = None,
+        progress: _Progress = None,
     ) -> CollectionResult:
         """Remove what no reader has needed for `older_than`.
 
@@ -1622,6 +1634,7 @@ class Table:
         Args:
             dry_run: List each thing with its reason, and write nothing. Default: False.
             older_than: How long a thing must have been unneeded. Default: 1 hour.
+            progress: As in `compact`.
 
         Returns:
             What was removed, each thing with its reason.
@@ -1655,11 +1668,14 @@ class Table:
             CorruptionError: A log is damaged.
         """
 
-    def create_record_index(self) -> RecordIndexReport:
+    def create_record_index(self, *, progress: _Progress = None) -> RecordIndexReport:
         """Create the record index of the base table. An existing index is replaced by a new one.
 
         `get` and compactions find the base rows of keys in it, for keys of one column and of
         several. Compactions keep it up from then on.
+
+        Args:
+            progress: As in `compact`.
 
         Returns:
             A report of the new index.
@@ -1693,7 +1709,9 @@ class Table:
     def deletion_vectors(self) -> bool:
         """Whether deletion-vector mode is on, at the newest version that this handle has seen."""
 
-    def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
+    def write_deletion_vectors(
+        self, *, shard: int | str | None = None, progress: _Progress = None
+    ) -> DeletionVectorResult:
         """Look up which rows each flushed SSTable supersedes, where the look-up is missing.
 
         With `changelog="flushed"` it stores the missing changes of flushes too.
@@ -1701,6 +1719,7 @@ class Table:
         Args:
             shard: The only shard whose SSTables are looked up, by ordinal or id. Default: every
                 shard.
+            progress: As in `compact`.
 
         Returns:
             The number of SSTables, fragments and bytes.
@@ -1765,7 +1784,9 @@ class Admin:
             RetryableError: The log may be truncated in part. Call again.
         """
 
-    def verify_sstables(self, shard: int | str | None = None) -> list[SsTableReport]:
+    def verify_sstables(
+        self, shard: int | str | None = None, *, progress: _Progress = None
+    ) -> list[SsTableReport]:
         """Compare every file of uncompacted SSTables with its checksum; write nothing.
 
         All bytes are read, on an object store too. SSTables that Lance wrote have no checksums. An
@@ -1774,6 +1795,7 @@ class Admin:
 
         Args:
             shard: The only shard to verify, by ordinal or id. Default: every shard.
+            progress: As in `Table.compact`.
 
         Returns:
             A report for each SSTable, and for each range of missing generations.
@@ -1783,8 +1805,11 @@ class Admin:
             RetryableError: A fault that may pass. The error names the file.
         """
 
-    def verify_record_index(self) -> RecordIndexReport:
+    def verify_record_index(self, *, progress: _Progress = None) -> RecordIndexReport:
         """Compare the record index with the base table, entry by entry; write nothing.
+
+        Args:
+            progress: As in `Table.compact`.
 
         Returns:
             A report, whose `damage` is empty for a correct index. `Table.create_record_index`

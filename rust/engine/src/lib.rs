@@ -31,6 +31,7 @@ pub mod schema;
 pub mod search;
 pub mod snapshot;
 pub mod sstable;
+mod stages;
 pub mod table;
 pub mod visibility;
 
@@ -63,6 +64,7 @@ pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
 pub use search::{QueryVectors, SearchOptions};
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
+pub use stages::{StageCount, StageName, Stages};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
     FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,

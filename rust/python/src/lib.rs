@@ -34,6 +34,7 @@ mod keys;
 mod logging;
 mod maintain;
 mod output;
+mod progress;
 mod provider;
 mod repair;
 mod runtime;

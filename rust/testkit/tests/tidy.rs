@@ -51,7 +51,7 @@ const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
 const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
 const BELOW_VISIBILITY: &[&str] =
-    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot"];
+    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "stages"];
 const BELOW_PLAN: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
 const BELOW_CHANGES: &[&str] = &[
@@ -70,6 +70,7 @@ const BELOW_COMPACTION: &[&str] = &[
     "holds",
     "schema",
     "sstable",
+    "stages",
     "record_index",
     "snapshot",
     "visibility",
@@ -82,6 +83,7 @@ const BELOW_TABLE: &[&str] = &[
     "holds",
     "schema",
     "sstable",
+    "stages",
     "record_index",
     "snapshot",
     "visibility",
@@ -113,10 +115,11 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "holds", &[], NO_WRITER),
     layer(ENGINE, "lance_threads", &["errors"], NO_WRITER),
     layer(ENGINE, "row_address", &[], PURE),
+    layer(ENGINE, "stages", &[], NO_WRITER),
     layer(ENGINE, "metric", &[], PURE),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
-    layer(ENGINE, "record_index", &["errors", "row_address", "sstable"], NO_WRITER),
+    layer(ENGINE, "record_index", &["errors", "row_address", "sstable", "stages"], NO_WRITER),
     layer(ENGINE, "snapshot", BELOW_SNAPSHOT, NO_WRITER),
     // Beside `snapshot`, whose sources it compares; `snapshot` knows nothing of it.
     layer(ENGINE, "visibility", BELOW_VISIBILITY, NO_WRITER),

@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
+use crate::stages::{Stage, StageName};
 use crate::visibility::{Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within};
 
 /// An SSTable, with the positions that must not reach the base table.
@@ -104,9 +105,11 @@ impl InputSsTables {
             return Ok(Self { sstables, keys: Some(Arc::default()) });
         }
         let (mut of_sstables, mut tombstones) = (Vec::new(), Vec::new());
+        let stage = Stage::begin(StageName::ReadKeys, sstables.len());
         for sstable in &sstables {
             of_sstables.push((sstable.id(), sstable.handle.keys(&snapshot.key).await?));
             tombstones.push(sstable.handle.tombstones().await?);
+            stage.add(1_u64);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // A comparison of millions of keys would block a thread that writers share.

@@ -49,6 +49,7 @@ use crate::holds::{Hold, pass};
 use crate::schema::BaseVersion;
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
+use crate::stages::{Stage, StageName};
 use crate::visibility::Pace;
 use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
@@ -278,10 +279,12 @@ impl Compaction {
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
         let mut fragments: Vec<Fragment> = Vec::new();
         let mut copied_bytes = 0;
+        let stage = Stage::begin(StageName::LinkSsTables, self.that_are(Treatment::Link).count());
         for sstable in self.that_are(Treatment::Link) {
             let id = first_id + fragments.len() as u64;
             let linked = link::link_file(base, sstable, id, &self.throttle).await?;
             copied_bytes += linked.copied_bytes;
+            stage.add(1_u64);
             fragments.push(linked.fragment);
         }
         let sstables: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
@@ -402,10 +405,13 @@ async fn verified(
     throttle: &Throttle,
 ) -> Result<Snapshot> {
     let mut verified = snapshot.clone();
+    let sstables = verified.shards.iter().map(|shard| shard.sstables.len()).sum::<usize>();
+    let stage = Stage::begin(StageName::VerifySsTables, sstables);
     for sstable in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
         let bytes = sstable.verified_bytes().await?;
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         *sstable = open.verified(&snapshot.base, sstable).await?;
+        stage.add(1_u64);
     }
     Ok(verified)
 }
