@@ -49,7 +49,7 @@ const NO_LANGUAGE: &[&str] = &["pyo3", "ShardWriter"];
 /// A reader never takes the pen.
 const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 
-const BELOW_SNAPSHOT: &[&str] = &["errors", "schema", "sstable", "record_index"];
+const BELOW_SNAPSHOT: &[&str] = &["errors", "row_address", "schema", "sstable", "record_index"];
 const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "stages"];
 const BELOW_PLAN: &[&str] =

@@ -17,6 +17,7 @@ mod missing;
 mod newer;
 mod pieces;
 mod sstables;
+mod superseded;
 mod take;
 mod wanted;
 
@@ -29,6 +30,7 @@ use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
 
 pub use newer::without_newer;
+pub use superseded::superseded;
 
 use crate::snapshot::Snapshot;
 use pieces::{Answers, Pieces};

@@ -6,6 +6,8 @@
 //!       TopKExec                 the nearest rows of each query, ties by key
 //!         IndexSearchExec        candidates of the base table or of an SSTable by its index, live
 //!                                rows alone
+//!         FlatSearchExec         nearest live rows of a MemTable or of a small SSTable, all of whose
+//!                                vectors are compared in memory
 //!         DistanceExec           exact distances of every row below it
 //!           the plan of a scan   newest rows of all other sources (`plan`)
 //! ```
@@ -21,6 +23,8 @@
 mod bounds;
 mod distance;
 mod distance_exec;
+mod flat_search;
+mod flat_source;
 mod hybrid;
 mod index_search;
 mod indexed_source;

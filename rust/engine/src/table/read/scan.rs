@@ -419,7 +419,8 @@ impl Table {
 
 impl Table {
     /// The dead rows of `snapshot`, where a scan or deletion vectors have found them.
-    pub(crate) fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
+    pub(crate) async fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
+        self.reader.take_dead_rows(snapshot).await;
         self.reader.merges.mask(snapshot)
     }
 
