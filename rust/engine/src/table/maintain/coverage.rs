@@ -201,9 +201,6 @@ fn compacted(
 }
 
 #[cfg(test)]
-mod held;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
