@@ -201,6 +201,9 @@ fn compacted(
 }
 
 #[cfg(test)]
+mod held;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
