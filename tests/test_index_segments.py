@@ -1,9 +1,8 @@
 """Indexes of linked SSTables as segments of the base table's indexes.
 
 Owns: which indexes a compaction links, that their answers stay the same, that no dead row is in
-them, and what happens where the base table's index has another model. Does not own commits of other
-programs between the two commits of a compaction: see
-`rust/engine/src/table/maintain/coverage/held.rs`.
+them, and what happens where the base table's index has another model. Does not own the flush of
+indexes, which `tests/test_sstable_indexes.py` has.
 """
 
 from __future__ import annotations
