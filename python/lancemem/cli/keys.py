@@ -50,6 +50,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         "indexed_rows",
         "unindexed_rows",
         "segments",
+        "unindexed_because",
     ),
     "drop": ("uri", "dropped"),
     "count": ("num_rows",),
@@ -80,6 +81,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         "base_version",
         "num_rows_in_logs",
         "sstables",
+        "indexes",
     ),
     "maintain": (
         "seconds",
