@@ -95,7 +95,7 @@ def check(  # noqa: PLR0913, PLR0917 - two states, the queries, and how they are
         answer = _answer(_words(snapshot, query, max(1, expected.num_rows)), "_score")
         lines = answer_differences(answer, scores, len(scores), query.text, descending=True)
         proof.add("text, all scores", len(answer), lines)
-        proof.add("hybrid", k, _hybrid_differences(snapshot, query, k))
+        proof.add("hybrid", k, _hybrid_differences(snapshot, query, k, nprobes))
     return proof
 
 
@@ -223,7 +223,9 @@ def _words(snapshot: lancemem.Snapshot, query: Query, k: int) -> pa.Table:
     )
 
 
-def _hybrid_differences(snapshot: lancemem.Snapshot, query: Query, k: int) -> list[str]:
+def _hybrid_differences(
+    snapshot: lancemem.Snapshot, query: Query, k: int, nprobes: int
+) -> list[str]:
     """Compare a hybrid answer with the ranks of the two searches, each proven by itself."""
     each = max(4 * k, HYBRID_ROWS)
     vector = _nearest(snapshot, query, each, "cosine", exact=True)
@@ -239,7 +241,7 @@ def _hybrid_differences(snapshot: lancemem.Snapshot, query: Query, k: int) -> li
         columns=KEY,
         k=k,
         metric="cosine",
-        exact=True,
+        nprobes=nprobes,
     )
     answer = _answer(pa.table(found.to_table()), "_relevance_score")
     return answer_differences(answer, right, k, query.text, descending=True)
