@@ -1,6 +1,6 @@
-"""The entry of the demo: says what is missing before anything is imported that needs it.
+"""The entry of the demo: checks packages and Java before any import that needs them.
 
-Owns that check alone; `run` is the demo.
+Owns that check and its messages. Does not own the demo itself: see `run`.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def draw(path: Path, times: Sequence[EditTimes], title: str) -> None:
     bins = bins_of([it.fresh_ms for it in times if it.fresh_ms is not None])
     bars.bar([name for name, _ in bins], [count for _, count in bins], color=COLOUR)
     bars.set_ylabel("edits")
+    bars.tick_params(axis="x", labelrotation=30)
     bars.set_xlabel("acknowledged to found by another process, ms")
     bars.set_title(title)
     numbers = [it.number for it in times if it.fresh_ms is not None]

@@ -46,7 +46,7 @@ STANDING = (
 )
 PROVEN_QUERIES = 40
 K = 10
-SHOWN_ANSWERS = 5
+SHOWN_ANSWERS = 3
 QUERY_WORDS = 12
 SHOW_EVERY_SECONDS = 10.0
 
@@ -125,8 +125,8 @@ def _write_all(stream: EditStream, corpus: Corpus) -> tuple[list[EditTimes], lis
             edits = [edit for edit in corpus.edits if edit.release == release]
             times.extend(_write_release(stream, searcher, corpus, edits))
             if number == 0:
-                say("making an index of the vectors and one of the texts ...")
-                stream.make_indexes()
+                say("  an index of the vectors ...")
+                stream.index_vectors()
             _show_release(stream, searcher, corpus, [it for it in times if it.release == release])
         search_ms = searcher.milliseconds()
     return times, search_ms
@@ -138,6 +138,9 @@ def _write_release(
     shown = time.monotonic()
     for done, edit in enumerate(edits, 1):
         yield _write_edit(stream, searcher, corpus, edit)
+        if edit.number == 1:
+            say("  an index of the texts ...")
+            stream.index_texts()
         if time.monotonic() - shown > SHOW_EVERY_SECONDS:
             shown = time.monotonic()
             say(f"  {done} of {len(edits)} edits; {stream.tiers()}")
@@ -175,11 +178,11 @@ def _show_release(
         f"  {len(times)} edits in {sum(it.write_s for it in times):.1f} s; acknowledged to found "
         f"p50 {percentile(fresh, 50):.1f} ms; {stream.tiers()}"
     )
-    say(f"  {ASKED!r} in the manual of Django {release}:")
-    for row in searcher.answer(corpus.query(ASKED))[:SHOWN_ANSWERS]:
-        say(
-            f"    {row['_relevance_score']:.4f}  {row['file']}: {row['heading']} ({row['release']})"
-        )
+    say(f"  {ASKED!r} in the manual of Django {release}, and the release that wrote the section:")
+    for how, rows in searcher.answer(corpus.query(ASKED)).items():
+        for row in rows[:SHOWN_ANSWERS]:
+            title = row["heading"].rpartition(" > ")[2]
+            say(f"    by {how:7} {row['release']}  {row['file']}: {title}")
 
 
 def _prove(stream: EditStream, corpus: Corpus, work: Path) -> list[Proof]:

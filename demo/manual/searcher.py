@@ -84,10 +84,10 @@ class Searcher:
         """Return the instant at which a search showed the section, in nanoseconds."""
         return int(self._hear("found"))
 
-    def answer(self, query: Query) -> list[dict[str, Any]]:
-        """Return the best rows for a query."""
+    def answer(self, query: Query) -> dict[str, list[dict[str, Any]]]:
+        """Return the best rows for a query, by its words alone and by both."""
         self._tell({"answer": _plain(query)})
-        rows: list[dict[str, Any]] = self._hear("rows")
+        rows: dict[str, list[dict[str, Any]]] = self._hear("rows")
         return rows
 
     def milliseconds(self) -> list[float]:
@@ -140,7 +140,7 @@ class _Loop:
             case {"find": target}:
                 self._find(Target(**target))
             case {"answer": query}:
-                _say(rows=self._search(query))
+                _say(rows={"words": self._search_words(query), "both": self._search(query)})
             case _:
                 _say(milliseconds=self._milliseconds)
 
@@ -161,6 +161,13 @@ class _Loop:
     def _ask_standing(self) -> None:
         self._search(self._standing[self._next % len(self._standing)])
         self._next += 1
+
+    def _search_words(self, query: dict[str, Any]) -> list[dict[str, Any]]:
+        found = self._table.search(
+            query["text"], query_type="fts", text_columns="text", columns=COLUMNS, k=K
+        )
+        rows: list[dict[str, Any]] = pa.table(found.to_table()).to_pylist()
+        return rows
 
     def _search(self, query: dict[str, Any]) -> list[dict[str, Any]]:
         started = time.perf_counter()

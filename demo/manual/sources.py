@@ -71,7 +71,7 @@ def fetch(pin: Pin, folder: Path, say: Callable[[str], None]) -> Path:
     """Return the pinned file in `folder`, downloaded there unless it is there already.
 
     Raises:
-        SourceError: The index cannot be reached, lacks the file or serves other bytes.
+        SourceError: The index cannot be reached or lacks the file, or the checksum differs.
     """
     path = folder / pin.file
     if path.exists() and sha256_of(path) == pin.sha256:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SHARDS = 2
 # Small, so that rows are flushed, compacted and replaced many times in a few minutes.
-MEMTABLE_ROWS = 500
+MEMTABLE_ROWS = 250
 GENERATIONS = 3
 PARTITIONS = 16
 GIVE_UP_SECONDS = 300.0
@@ -95,12 +95,17 @@ class EditStream:
         """The instant at which the newest edit was acknowledged, in nanoseconds."""
         return self._at_ns
 
-    def make_indexes(self) -> None:
-        """Index what the table has now; later rows are found all the same."""
+    def index_texts(self) -> None:
+        """Make a text index of the rows so far; later rows are found all the same."""
         self.table.compact(flush=True)
-        handle = self.table.handle
-        handle.create_index("vector", "IVF_FLAT", metric="cosine", num_partitions=PARTITIONS)
-        handle.create_index("text", "INVERTED")
+        self.table.handle.create_index("text", "INVERTED")
+
+    def index_vectors(self) -> None:
+        """Make an index of the vectors so far, which decide its partitions."""
+        self.table.compact(flush=True)
+        self.table.handle.create_index(
+            "vector", "IVF_FLAT", metric="cosine", num_partitions=PARTITIONS
+        )
 
     def tiers(self) -> str:
         """Return where the rows are: in the base table, in SSTables or in logs."""
