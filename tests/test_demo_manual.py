@@ -14,9 +14,10 @@ import pytest
 
 import lancemem
 from demo.manual import sources
-from demo.manual.corpus import DELETE, KEY, changes_of, schema_of, state_after
+from demo.manual.corpus import DELETE, KEY, changes_of, keys_of, schema_of, state_after
 from demo.manual.picture import bins_of, histogram
 from demo.manual.proof import Copy, Query, answer_differences, brute_force, check
+from demo.manual.searcher import FIRST_ROWS_WIN
 from demo.manual.sections import TOP, Edit, divide, edits_between, read_release
 from demo.manual.vectors import WordVectors
 
@@ -190,6 +191,26 @@ def test_the_proof_holds_for_a_right_table_and_names_what_is_wrong_in_another(
     table.delete([tuple(changed[name] for name in KEY)])
     lines = check(table, expected, queries, copy, K, PARTITIONS).lines
     assert any("is missing" in line for line in lines)
+
+
+def test_a_section_is_found_by_its_vector_whatever_the_words_of_the_search(
+    tmp_path: Path, edits: list[Edit], vectors: WordVectors
+) -> None:
+    table = written(tmp_path, edits, vectors)
+    rows = pa.table(table.scan().to_table()).to_pylist()
+    assert len(rows) > K
+    for words in ("views", "example", "signals"):
+        for row in rows:
+            found = table.search(
+                row["vector"],
+                text=words,
+                text_columns="text",
+                k=K,
+                metric="cosine",
+                rerank=FIRST_ROWS_WIN,
+            )
+            keys = keys_of(pa.table(found.to_table()))
+            assert (row["file"], row["heading"]) in keys, words
 
 
 def test_an_answer_is_wrong_by_a_row_a_rank_a_number_or_a_repetition() -> None:

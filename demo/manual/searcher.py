@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 GIVE_UP_SECONDS = 60.0
 K = 10
+# The first row of one search is among the first three of this fusion, wherever the other search
+# has it: only the first row of the other search can have a higher sum, and one more row the same.
+FIRST_ROWS_WIN = lancemem.RRF(k=1)
 COLUMNS = ["file", "heading", "release", "edit"]
 
 
@@ -150,7 +153,7 @@ class _Loop:
         wanted = (target.file, target.heading, target.edit)
         query = {"text": target.text, "vector": target.vector}
         while True:
-            rows = self._search(query)
+            rows = self._search(query, FIRST_ROWS_WIN)
             seen = time.monotonic_ns()
             if any((row["file"], row["heading"], row["edit"]) == wanted for row in rows):
                 break
@@ -169,7 +172,9 @@ class _Loop:
         rows: list[dict[str, Any]] = pa.table(found.to_table()).to_pylist()
         return rows
 
-    def _search(self, query: dict[str, Any]) -> list[dict[str, Any]]:
+    def _search(
+        self, query: dict[str, Any], rerank: lancemem.RRF | None = None
+    ) -> list[dict[str, Any]]:
         started = time.perf_counter()
         found = self._table.search(
             query["vector"],
@@ -178,6 +183,7 @@ class _Loop:
             columns=COLUMNS,
             k=K,
             metric="cosine",
+            rerank=rerank,
         )
         rows: list[dict[str, Any]] = pa.table(found.to_table()).to_pylist()
         self._milliseconds.append((time.perf_counter() - started) * 1e3)
