@@ -46,8 +46,8 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .PHONY: help setup build wheel docs fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
-	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
-	bench-changes bench-read bench-search bench-roaring bench-spark bench-build ci clean
+	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo demo-search bench bench-write \
+	bench-compact bench-changes bench-read bench-search bench-roaring bench-spark bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -299,6 +299,9 @@ docs: $(DOCS_TOOLS) ## the site of docs/ in site/, strict: a dead link or an und
 
 demo: setup ## the flight board: upserts and reads on real flights, from PySpark
 	$(BIN)/python -m demo.flight_board
+
+demo-search: setup ## ten releases of a manual, searched while they are written; DEMO_ARGS="--quick"
+	$(BIN)/python -m demo.manual $(DEMO_ARGS)
 
 bench: $(TOOLS) ## run the benches of put, producers, object store, flush and scan
 	cargo bench --workspace --bench put --bench producers --bench object_store
