@@ -321,8 +321,10 @@ READS = {
     "a query of another width": Mistake(
         lambda it: it.table.search([1.0, 0.0]).to_table(), Input, "the table has 'vec' of width 3"
     ),
-    "a query that is text": Mistake(
-        lambda it: it.table.search("red shoes").to_table(), Input, "got str; .*embedding"
+    "a query that is text, without a text index": Mistake(
+        lambda it: it.table.search("red shoes").to_table(),
+        Input,
+        r"needs text_columns=; create_index\(column, 'INVERTED'\)",
     ),
     "lists of any length as vectors": Mistake(
         search_lists_of_any_length, Input, r"create it with a schema.*pyarrow.list_\(.*, 3\)"
