@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 import lancemem
 from demo import events as ev
@@ -30,11 +29,14 @@ from demo.measures import MicroBatch, summarize
 from demo.mirror import Mirror
 from demo.picture import draw
 from demo.reference import Difference, ExpectedCounts, compare, final_board
-from lancemem.spark import LancememTable, configure
+from demo.spark_session import start_spark
+from lancemem.spark import LancememTable
 from lancemem.spark.reader import Consistency
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from pyspark.sql import SparkSession
 
 SHARDS = 4
 FLUSHES_PER_SHARD_AND_MICRO_BATCH = 2
@@ -75,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     by_kind = ev.count_by_kind(events)
     say(f"{events.num_rows:,} events: " + ", ".join(f"{n:,} {kind}" for kind, n in by_kind.items()))
     say(f"starting Spark on {options.master} ...")
-    spark = _start_spark(options.master)
+    spark = start_spark(options.master, "lancemem flight board", SHARDS)
     try:
         board = _create_board(spark, work / "board.lance", events.num_rows, options.micro_batches)
         probes = -(-FRESHNESS_SAMPLES // options.micro_batches)
@@ -197,19 +199,6 @@ def _create_board(
         sharding=lancemem.bucket("flight", SHARDS),
         config=config,
     )
-
-
-def _start_spark(master: str) -> SparkSession:
-    builder = configure(SparkSession.builder.master(master).appName("lancemem flight board"))
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": str(SHARDS),
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def _write_micro_batches(events: pa.Table, count: int, folder: Path) -> list[Path]:

@@ -15,11 +15,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 import lancemem
 from demo.manual.corpus import KEY
-from lancemem.spark import LancememTable, configure, streaming_query_id
+from demo.spark_session import start_spark
+from lancemem.spark import LancememTable, streaming_query_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class EditStream:
 
     def __init__(self, folder: Path, schema: pa.Schema, master: str) -> None:
         """Start Spark, and create the table."""
-        self._spark = _start_spark(master)
+        self._spark = start_spark(master, "lancemem search demo", SHARDS)
         self.folder = folder
         self._edits = folder / "edits"
         self._edits.mkdir()
@@ -146,16 +146,3 @@ class EditStream:
             query.stop()
         self._jobs.close()
         self._spark.stop()
-
-
-def _start_spark(master: str) -> SparkSession:
-    builder = configure(SparkSession.builder.master(master).appName("lancemem search demo"))
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": str(SHARDS),
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
