@@ -38,10 +38,11 @@ use lancemem_core::format::KeyEncoder;
 use lancemem_core::types::{Error, Result};
 
 use super::late_columns::LateColumnsStep;
+use super::layout::unknown_column;
 use super::node::{Step, StepExec};
 use super::query::Search;
 use super::request::refuse;
-use super::text::{SCORE, SearchOfText, unknown_column};
+use super::text::{SCORE, SearchOfText};
 use super::{DISTANCE, QueryVectors, SearchOptions, TextSearch};
 use crate::errors::{Context, external};
 use crate::plan::{ScanPlan, projected, session};

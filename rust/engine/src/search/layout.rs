@@ -55,11 +55,7 @@ impl Layout {
         let all = || schema.fields().iter().map(|field| field.name().clone()).collect();
         let output: Vec<String> = asked.columns.map_or_else(all, <[String]>::to_vec);
         if let Some(unknown) = output.iter().find(|name| schema.field_with_name(name).is_err()) {
-            let known: Vec<String> = all();
-            let known = known.join(", ");
-            return Err(Error::input(format!(
-                "column '{unknown}' is not in the table; it has {known}"
-            )));
+            return Err(unknown_column(unknown, schema));
         }
         let is_needed = |name: &String| {
             output.contains(name) || asked.postfilter.contains(name) || snapshot.key.contains(name)
@@ -134,6 +130,13 @@ impl Layout {
     }
 }
 
-fn is_wide(of: &DataType) -> bool {
+/// Whether values of this type are read of the chosen rows alone, where that is possible.
+pub(super) fn is_wide(of: &DataType) -> bool {
     bytes_of(of, None).is_none_or(|bytes| bytes > NARROW_BYTES)
+}
+
+/// The error for a column that the table of `schema` does not have.
+pub(super) fn unknown_column(name: &str, schema: &Schema) -> Error {
+    let known: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
+    Error::input(format!("column '{name}' is not in the table; it has {}", known.join(", ")))
 }

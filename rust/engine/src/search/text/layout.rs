@@ -10,10 +10,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lancemem_core::types::{Error, Result};
 
 use super::SCORE;
-use crate::snapshot::{Snapshot, bytes_of};
-
-/// Bytes of a value up to which it is read with the candidates.
-const NARROW_BYTES: u64 = 64;
+use crate::search::layout::{is_wide, unknown_column};
+use crate::snapshot::Snapshot;
 
 /// The columns of one full-text search.
 #[derive(Clone, Debug)]
@@ -51,8 +49,7 @@ impl TextLayout {
         let is_needed =
             |name: &String| output.contains(name) || after.contains(name) || is_first(name);
         let is_late = |field: &Field| {
-            let is_wide = bytes_of(field.data_type(), None).is_none_or(|it| it > NARROW_BYTES);
-            !snapshot.key.is_empty() && !is_first(field.name()) && is_wide
+            !snapshot.key.is_empty() && !is_first(field.name()) && is_wide(field.data_type())
         };
         let needed = schema.fields().iter().filter(|field| is_needed(field.name()));
         let (late, carried): (Vec<_>, Vec<_>) = needed.partition(|field| is_late(field));
@@ -110,10 +107,4 @@ impl TextLayout {
         let fields: Vec<Field> = names.iter().filter_map(field).chain(score).collect();
         Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()))
     }
-}
-
-/// The error for a column that the table does not have.
-pub(in crate::search) fn unknown_column(name: &str, schema: &Schema) -> Error {
-    let known: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
-    Error::input(format!("column '{name}' is not in the table; it has {}", known.join(", ")))
 }

@@ -41,7 +41,6 @@ use async_trait::async_trait;
 use datafusion::prelude::SessionContext;
 use lancemem_core::types::{Error, Result};
 
-pub(super) use layout::unknown_column;
 pub use query::{TextQuery, TextSearch};
 
 use self::planner::TextPlanner;

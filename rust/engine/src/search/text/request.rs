@@ -10,11 +10,11 @@ use lancemem_core::types::{Error, Result, TypeName};
 
 use super::analysis::{Analysis, TextColumn};
 use super::index_scores::SEARCHING;
-use super::layout::unknown_column;
 use super::query::{TextQuery, TextSearch};
 use super::segments::{TextIndex, indexed_columns};
 use crate::errors::BaseContext;
 use crate::memory_texts::is_text;
+use crate::search::layout::unknown_column;
 use crate::snapshot::Snapshot;
 
 /// A full-text search of one snapshot.
