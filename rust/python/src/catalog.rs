@@ -95,7 +95,7 @@ fn enable(
     if let Some(key) = primary_key.map(KeyNames::into_vec) {
         run_on(py, &uri, lancemem::Table::set_primary_key(location.clone(), &key))?;
     }
-    let enabled = lancemem::Table::enable(location, sharding, &settings.0, &settings.1);
+    let enabled = lancemem::Table::enable(location, sharding, None, &settings.0, &settings.1);
     let table = run_on(py, &uri, enabled)?;
     let own = (table.writer_defaults(), table.maintenance_defaults());
     if WriterConfig::over(config, own.0.clone())? != *own.0

@@ -487,7 +487,7 @@ mod tests {
         let buckets = Sharding::Bucket { column: "id".to_owned(), buckets: 2 };
         let (config, maintenance) = (WriterConfig::default(), MaintenanceConfig::default());
         let table =
-            Table::enable(table.uri(), Some(&buckets), &config, &maintenance).await.unwrap();
+            Table::enable(table.uri(), Some(&buckets), None, &config, &maintenance).await.unwrap();
         table.upsert(&rows(0..10)).await.unwrap();
         for shard in table.shards().await.unwrap() {
             let job =
