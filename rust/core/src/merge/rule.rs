@@ -364,7 +364,8 @@ impl MergeRule {
     }
 
     /// Whether deletes can have a sequence.
-    pub(super) fn remembers_deletes(&self) -> bool {
+    #[must_use]
+    pub fn remembers_deletes(&self) -> bool {
         self.engine == MergeEngine::Deduplicate && !self.sequence.is_empty()
     }
 
