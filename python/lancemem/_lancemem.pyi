@@ -3096,6 +3096,8 @@ class CompactionResult:
         num_sstables_dropped: SSTables without a live row.
         num_rows_written: Rows that the base table got, in linked files or written.
         num_rows_deleted: Base rows that were superseded or deleted.
+        num_late_rows: Rows of SSTables that lost by the merge rule against rows that had arrived
+            before them. Rows that lost within one flush are not counted. 0 without a rule.
         copied_bytes: Bytes of linked files that the storage could not link and copied.
         num_fragments_added: Fragments that the commit added.
         num_fragments_rewritten: Base fragments that were rewritten for their dead rows.
@@ -3117,6 +3119,8 @@ class CompactionResult:
     def num_rows_written(self) -> int: ...
     @property
     def num_rows_deleted(self) -> int: ...
+    @property
+    def num_late_rows(self) -> int: ...
     @property
     def copied_bytes(self) -> int: ...
     @property

@@ -239,6 +239,7 @@ fn result(result: RustResult) -> CompactionResult {
         num_sstables_dropped: result.dropped,
         num_rows_written: result.rows_written,
         num_rows_deleted: result.rows_deleted,
+        num_late_rows: result.late_rows,
         copied_bytes: result.copied_bytes,
         num_fragments_added: result.fragments_added,
         num_fragments_rewritten: result.fragments_rewritten,

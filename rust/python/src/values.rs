@@ -145,6 +145,7 @@ value! {
         num_sstables_dropped: usize,
         num_rows_written: u64,
         num_rows_deleted: u64,
+        num_late_rows: u64,
         copied_bytes: u64,
         num_fragments_added: usize,
         num_fragments_rewritten: usize,

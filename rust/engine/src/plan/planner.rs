@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::BooleanArray;
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -133,7 +134,9 @@ pub async fn plan_scan(
     let order = Order::of(request, &snapshot.schema)?;
     let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
-    let planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
+    let is_base_only = pruned.len() == snapshot.sources().count();
+    let known = if is_base_only { None } else { cache.dead_rows(snapshot).await? };
+    let planner = Planner::new(session, snapshot, &pruned, (cache, known), request, &output);
     let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
@@ -201,7 +204,7 @@ impl<'a> Planner<'a> {
         session: &'a SessionContext,
         snapshot: &'a Arc<Snapshot>,
         pruned: &[Pruned],
-        cache: &Arc<MergeCache>,
+        (cache, known): (&Arc<MergeCache>, Option<KnownRows>),
         request: &ScanRequest,
         output: &'a [String],
     ) -> Self {
@@ -213,7 +216,7 @@ impl<'a> Planner<'a> {
         };
         let is_base_only = left.is_base_only();
         let chooses = !snapshot.key.is_empty() && !is_base_only;
-        let known = if chooses { cache.mask(snapshot) } else { None };
+        let known = known.filter(|_| chooses);
         let has_memory = left.shards.iter().any(|shard| !shard.memtables.is_empty());
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
@@ -363,7 +366,9 @@ impl<'a> Planner<'a> {
         freshness: Freshness,
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let shown = self.shown_by_rule(arm, rows);
         let newest = match &self.memory {
+            _ if shown.is_some() => Newest::All,
             // No SSTable is newer than a MemTable.
             Some(choice) if !self.has_newest_rows(arm) => {
                 Newest::ByKey { choice: choice.clone(), freshness, key: self.snapshot.key.clone() }
@@ -373,8 +378,17 @@ impl<'a> Planner<'a> {
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
         let stored = StoredColumns::of(rows.schema(), &self.snapshot.columns, &read)?;
-        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored)));
+        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored, shown)));
         self.finished(arm, scan, newest, None, self.whole.as_ref())
+    }
+
+    /// For each row of a MemTable whether the merge rule shows it; `None` without a rule.
+    fn shown_by_rule(&self, arm: usize, rows: &MemTableView) -> Option<BooleanArray> {
+        self.snapshot.rule()?;
+        let dead = self.known.as_ref()?.of_arm(self.snapshot, arm);
+        let dead = dead.in_sstable();
+        let rows = (0..u32::MAX).take(rows.rows());
+        Some(rows.map(|row| Some(!dead.is_some_and(|dead| dead.contains(row)))).collect())
     }
 
     /// Whether the source has only newest rows, as the newest source of a shard does.

@@ -60,7 +60,8 @@ impl TableSchema {
             let fits = rule.check(&with_ids, &key);
             fits.map_err(|error| rule_in_table(base.uri(), error))?;
         }
-        let rows = RowSchema::new(with_ids, &key).map_err(|error| in_table(base.uri(), error))?;
+        let rows = RowSchema::with_rule(with_ids, &key, rule.as_deref());
+        let rows = rows.map_err(|error| in_table(base.uri(), error))?;
         Ok(Self {
             columns: Arc::new(Schema::from(base.schema())),
             plain_storage: Arc::new(plain_schema(rows.storage())),

@@ -75,7 +75,13 @@ impl Planner<'_> {
         // Nothing bounds the candidates that a lower bound of distances leaves out.
         let needs_all_rows = options.exact || options.distance_range.0.is_some();
         let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        (options.fast_search || !needs_all_rows) && !request.prefilter().is_some_and(can_fail)
+        // Lance masks rows by their ids, and where a merge rule decides nothing else leaves out rows
+        // that lost.
+        let is_masked =
+            self.snapshot.rule().is_none() || !self.snapshot.base.manifest().uses_stable_row_ids();
+        is_masked
+            && (options.fast_search || !needs_all_rows)
+            && !request.prefilter().is_some_and(can_fail)
     }
 
     /// The index to search the base table by; `None` where its rows are to be read.
@@ -105,7 +111,7 @@ impl Planner<'_> {
         if !self.may_use_indexes() {
             return Ok(Vec::new());
         }
-        let known = self.table.known_dead_rows(self.snapshot);
+        let known = self.table.dead_rows(self.snapshot).await?;
         let known = known.as_ref();
         let column = (self.request.column.name.as_str(), metric);
         let mut read: BTreeSet<String> = layout.read().into_iter().collect();

@@ -47,6 +47,7 @@ use lance_file::version::ConcreteFileVersion;
 use lance_io::object_store::{ObjectStore, ObjectStoreParams};
 use lancemem_core::format::paths;
 use object_store::path::Path;
+use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
@@ -81,6 +82,8 @@ pub struct SsTableInput {
     /// Returns every row position, ordered by encoded key and then by position. It is called once,
     /// on a blocking thread while the rows are written, and only for a table with a key.
     pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
+    /// The rows that the SSTable hides; `None` for all rows of a key but the last one.
+    pub hidden: Option<RoaringBitmap>,
     /// The indexes to build; empty for none.
     pub indexes: IndexSpecs,
 }

@@ -80,7 +80,8 @@ pub async fn write_sstable(
     let (batches, key_batches) = (input.batches.clone(), keys.clone());
     let sizes =
         SpawnedTask::spawn_blocking(move || (memory_bytes(&batches), key_bytes(&key_batches)));
-    let keys = write_keys(context.clone(), folder.clone(), rows, keys, input.rows_by_key);
+    let keys =
+        write_keys(context.clone(), folder.clone(), rows, keys, (input.rows_by_key, input.hidden));
     let keys = SpawnedTask::spawn(keys);
     let rows_written = data::write_data(
         context.clone(),
@@ -193,7 +194,7 @@ async fn write_keys(
     folder: Path,
     rows: u64,
     keys: Vec<RecordBatch>,
-    rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
+    (rows_by_key, hidden): (Box<dyn FnOnce() -> Vec<u32> + Send>, Option<RoaringBitmap>),
 ) -> Result<WrittenKeys> {
     let store = &context.object_store;
     let Some(first) = keys.first() else {
@@ -207,6 +208,7 @@ async fn write_keys(
     let pass = SpawnedTask::spawn_blocking(move || -> Result<_> {
         let keys: Vec<RecordBatch> = Chunks::of(keys).collect::<std::result::Result<_, _>>()?;
         let superseded = maker.make_all(&keys, &rows_by_key(), u64::from)?;
+        let superseded = hidden_among(superseded, hidden)?;
         let filter = bloom::key_filter(&keys, rows - superseded.len())?;
         Ok((superseded, filter))
     });
@@ -231,6 +233,19 @@ async fn write_keys(
     let ((index_sums, index), (deletion_file, filter_checksum, sums, rest)) = written;
     let (sums, synced) = ([index_sums, sums].concat(), [index, rest].concat());
     Ok(WrittenKeys { deletion_file, filter_checksum, sums, synced })
+}
+
+/// The rows to hide: `hidden`, one row of each key but one, or by default the rows `superseded`.
+fn hidden_among(superseded: RoaringBitmap, hidden: Option<RoaringBitmap>) -> Result<RoaringBitmap> {
+    let Some(hidden) = hidden else { return Ok(superseded) };
+    if hidden.len() != superseded.len() {
+        return Err(Error::internal(format!(
+            "{} rows are to be hidden, expected {}: all rows of a key but one",
+            hidden.len(),
+            superseded.len()
+        )));
+    }
+    Ok(hidden)
 }
 
 async fn write_deletions(

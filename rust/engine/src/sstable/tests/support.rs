@@ -205,7 +205,7 @@ pub fn input(
     let sorted_rows = sorted_rows.to_vec();
     let rows_by_key = Box::new(move || sorted_rows);
     let (key_columns, indexes) = (key_columns.into(), IndexSpecs::default());
-    SsTableInput { schema, batches, key_columns, rows_by_key, indexes }
+    SsTableInput { schema, batches, key_columns, rows_by_key, hidden: None, indexes }
 }
 
 /// The sorted positions, as a MemTable computes them.

@@ -191,7 +191,10 @@ impl Catalog {
         options.sharding.validate(&schema, &options.primary_key)?;
         refuse_changelog(location.uri(), &schema, options)?;
         let columns = Columns::try_from(schema.as_ref()).context("numbering the columns")?;
-        rule_for(location.uri(), &columns, &options.primary_key, &options.rule)?;
+        let rule = rule_for(location.uri(), &columns, &options.primary_key, &options.rule)?;
+        if options.changelog == Changelog::Flushed {
+            refuse_unsupported(location.uri(), rule.as_ref(), RuledUse::FlushedChanges)?;
+        }
         let action = format!("creating table {}", location.uri());
         // Before anything else: the next steps would fence the jobs of a table that exists.
         if let Some(base) = location.open_if_there().await? {

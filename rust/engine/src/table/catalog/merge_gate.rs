@@ -17,6 +17,10 @@ pub(in crate::table) enum RuledUse {
     Open,
     /// Rows are put, deleted, or committed by a bulk write.
     Write,
+    /// Deletion-vector mode is switched on. Its files compare rows by their age.
+    DeletionVectors,
+    /// The changes of its flushes are stored, which follows from deletion vectors.
+    FlushedChanges,
 }
 
 impl RuledUse {
@@ -25,13 +29,17 @@ impl RuledUse {
             Self::Create => "create",
             Self::Open => "open",
             Self::Write => "write rows to",
+            Self::DeletionVectors => "switch on deletion-vector mode of",
+            Self::FlushedChanges => "store the changes of flushes of",
         }
     }
 
     /// Whether tables of the engine can be used so. An engine is opened here, and nowhere else.
     const fn is_supported(self, engine: MergeEngine) -> bool {
         match engine {
-            MergeEngine::Deduplicate | MergeEngine::FirstRow => !matches!(self, Self::Write),
+            MergeEngine::Deduplicate | MergeEngine::FirstRow => {
+                matches!(self, Self::Create | Self::Open | Self::Write)
+            }
             MergeEngine::PartialUpdate | MergeEngine::Aggregation => false,
         }
     }
@@ -54,6 +62,8 @@ pub(in crate::table) fn refuse_unsupported(
     let next = match used {
         RuledUse::Create => "leave merge_engine out, or use 'deduplicate' or 'first_row'",
         RuledUse::Open | RuledUse::Write => "use the version that wrote the table, or a later one",
+        RuledUse::DeletionVectors => "leave the mode off, reads compare the rows themselves",
+        RuledUse::FlushedChanges => "use changelog='stored', or read the changes of versions",
     };
     let (engine, action) = (engine.name(), used.action());
     Err(rule_in_table(uri, RuleError::NotSupported { engine, action, next }))

@@ -415,9 +415,10 @@ impl Table {
 }
 
 impl Table {
-    /// The dead rows of `snapshot`, where a scan or deletion vectors have found them.
-    pub(crate) fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
-        self.reader.merges.mask(snapshot)
+    /// The dead rows of `snapshot`, where a scan or deletion vectors have found them, or where the
+    /// merge rule decides which they are.
+    pub(crate) async fn dead_rows(&self, snapshot: &Snapshot) -> Result<Option<KnownRows>> {
+        self.reader.merges.dead_rows(snapshot).await
     }
 }
 

@@ -22,6 +22,7 @@ use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, Write
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::flushed_rows::{FlushedRows, flushed_rows};
 use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
@@ -518,11 +519,13 @@ impl SsTableSink for LanceSink {
             None => IndexSpecs::default(),
         };
         let snapshot = rows.clone();
+        let FlushedRows { batches, hidden } = flushed_rows(rows.clone()).await?;
         let input = SsTableInput {
             schema: rows.schema().clone(),
-            batches: rows.batches().cloned().collect(),
+            batches,
             key_columns: self.key.clone(),
             rows_by_key: Box::new(move || snapshot.rows_by_key()),
+            hidden,
             indexes,
         };
         let written = write_sstable(&context, rows.generation(), input).await.context(&action)?;
