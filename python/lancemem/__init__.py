@@ -9,6 +9,7 @@ table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, 
 
 from typing import TYPE_CHECKING
 
+from lancemem import agg
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -42,6 +43,7 @@ from lancemem._lancemem import (
     JobStoppedError,
     LancememError,
     MaintenanceConfig,
+    MergeRule,
     OptimizedIndex,
     RecordIndexReport,
     RelistReport,
@@ -124,6 +126,7 @@ __all__ = [
     "MaintenanceConfig",
     "MergeBuilder",
     "MergeResult",
+    "MergeRule",
     "OptimizedIndex",
     "RecordIndexReport",
     "RelistReport",
@@ -158,6 +161,7 @@ __all__ = [
     "WriterStats",
     "__version__",
     "advise_sharding",
+    "agg",
     "bucket",
     "connect_job",
     "create_table",

@@ -216,6 +216,13 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
         changelog: Literal["stored", "flushed"] | None = None,
+        merge_engine: Literal["deduplicate", "first_row", "partial_update", "aggregation"]
+        | None = None,
+        sequence_by: str | Sequence[str] | None = None,
+        aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
+        deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
+        delete_retention: timedelta | None = None,
     ) -> LancememTable:
         """Create a table.
 
@@ -231,14 +238,20 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             config: The defaults of every job of the table.
             maintenance: As in `lancemem.create_table`.
             changelog: As in `lancemem.create_table`.
+            merge_engine: As in `lancemem.create_table`.
+            sequence_by: As in `lancemem.create_table`.
+            aggregates: As in `lancemem.create_table`.
+            sequence_groups: As in `lancemem.create_table`.
+            deletes: As in `lancemem.create_table`.
+            delete_retention: As in `lancemem.create_table`.
 
         Returns:
             The table.
 
         Raises:
             TableExistsError: A table exists at `uri`.
-            InvalidInputError: The key or a column cannot be used, or `vectors` comes with an Arrow
-                schema.
+            InvalidInputError: The key, a column or the merge rule cannot be used, or `vectors`
+                comes with an Arrow schema.
 
         Example:
             table = LancememTable.create(
@@ -266,11 +279,17 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             config=config,
             maintenance=maintenance,
             changelog=changelog,
+            merge_engine=merge_engine,
+            sequence_by=sequence_by,
+            aggregates=aggregates,
+            sequence_groups=sequence_groups,
+            deletes=deletes,
+            delete_retention=delete_retention,
         )
         return cls(spark, table)
 
     @classmethod
-    def enable(
+    def enable(  # noqa: PLR0913 - as `create`
         cls,
         spark: SparkSession,
         uri: str,
@@ -278,6 +297,13 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         sharding: lancemem.Sharding | None = None,
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
+        merge_engine: Literal["deduplicate", "first_row", "partial_update", "aggregation"]
+        | None = None,
+        sequence_by: str | Sequence[str] | None = None,
+        aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
+        deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
+        delete_retention: timedelta | None = None,
     ) -> LancememTable:
         """Enable a Lance table that has its primary key in the field metadata, and open it.
 
@@ -288,18 +314,36 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
                 partitioned by `bucket(n, c)`, keeps it.
             config: The defaults of every job of the table.
             maintenance: As in `lancemem.create_table`.
+            merge_engine: As in `lancemem.enable`.
+            sequence_by: As in `lancemem.enable`.
+            aggregates: As in `lancemem.enable`.
+            sequence_groups: As in `lancemem.enable`.
+            deletes: As in `lancemem.enable`.
+            delete_retention: As in `lancemem.enable`.
 
         Returns:
             The table.
 
         Raises:
             TableNotFoundError: There is no table at `uri`.
-            InvalidInputError: The table has no primary key, or another sharding or other settings.
+            InvalidInputError: The table has no primary key, or another sharding, another merge rule
+                or other settings.
 
         Example:
             table = LancememTable.enable(spark, "/data/flights.lance")
         """
-        table = lancemem.enable(uri, sharding=sharding, config=config, maintenance=maintenance)
+        table = lancemem.enable(
+            uri,
+            sharding=sharding,
+            config=config,
+            maintenance=maintenance,
+            merge_engine=merge_engine,
+            sequence_by=sequence_by,
+            aggregates=aggregates,
+            sequence_groups=sequence_groups,
+            deletes=deletes,
+            delete_retention=delete_retention,
+        )
         return cls(spark, table)
 
     @property

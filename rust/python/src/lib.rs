@@ -36,6 +36,7 @@ mod maintain;
 mod output;
 mod provider;
 mod repair;
+mod rules;
 mod runtime;
 mod scan;
 mod search;
@@ -56,6 +57,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     finalization::watch_interpreter(module)?;
     errors::register(module)?;
     values::register(module)?;
+    rules::register(module)?;
     config::register(module)?;
     module.add_class::<table::Table>()?;
     catalog::register(module)?;

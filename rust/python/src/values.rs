@@ -16,6 +16,7 @@ use crate::arguments::Given;
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::finalization::outlive_interpreter;
+use crate::rules::MergeRule;
 
 /// A value's `repr` in Python.
 pub trait Repr {
@@ -236,6 +237,7 @@ value! {
         num_log_rows: u64,
         log_bytes: u64,
         logs: Vec<ShardLog>,
+        merge_rule: Option<MergeRule>,
     }
 }
 value! {

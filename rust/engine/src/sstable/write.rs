@@ -36,7 +36,9 @@ use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
 use super::indexes::write_indexes;
 use super::open::{INDEX_SECTION, before_message, sealed};
-use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
+use super::{
+    SsTableContext, SsTableInput, SsTableWritten, bloom, merge_fence, read, sidecar, sync,
+};
 
 /// Most random names that are drawn for an SSTable.
 const DRAWS: usize = 8;
@@ -106,6 +108,10 @@ pub async fn write_sstable(
     let mut manifest = new_manifest(context, schema, fragment, &sums, settings)?;
     let indexes = Box::pin(write_indexes(context, &path, &manifest, &input.indexes)).await;
     indexes.sums.iter().for_each(|sum| sum.note(&mut manifest));
+    if let Some(rule) = &context.rule {
+        // Last: lance opens the manifest without the flag, to build indexes over the rows.
+        merge_fence::fence(&mut manifest, rule);
+    }
     store_manifest(context, &folder, manifest, indexes.entries).await?;
     let synced = [keys.synced, indexes.synced].concat();
     sync::sync_sstable(context, &folder, &synced).await?;

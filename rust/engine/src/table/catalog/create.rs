@@ -335,7 +335,7 @@ struct IndexSettings<'a> {
 }
 
 /// The rule of `options` for a table with these columns; `None` for plain `deduplicate`.
-fn rule_for(
+pub(super) fn rule_for(
     uri: &str,
     columns: &Columns,
     key: &[String],

@@ -197,3 +197,20 @@ fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)>
     let record = sharding.record(column);
     Ok((sharding, record))
 }
+
+#[cfg(test)]
+mod tests {
+    use lance_table::format::pb;
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_golden_file() {
+        let golden: &[u8] = include_bytes!("golden/merge_rule.binpb");
+        let stored = pb::ShardingSpec::decode(golden).unwrap();
+        let rule = rule_of(&ShardingSpec::from(stored)).unwrap();
+        assert_eq!(rule.sequence(), [1]);
+        assert_eq!(pb::ShardingSpec::from(&rule_spec(&rule)).encode_to_vec(), golden);
+    }
+}

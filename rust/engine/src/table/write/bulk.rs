@@ -312,6 +312,7 @@ async fn check_staged<'a>(
             Some(_) => {}
         }
         let context = SsTableContext::new(base, sstable.shard_id).await.context(&action)?;
+        let context = context.with_rule(catalog.rule.as_deref());
         let opened = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
         check_routed(catalog, sstable, routed_by(&opened))?;
         Ok(Duration::from_nanos_u128(opened.manifest().timestamp_nanos))

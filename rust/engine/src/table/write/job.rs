@@ -26,7 +26,7 @@ use super::flushed_rows::{FlushedRows, flushed_rows};
 use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
-use crate::schema::{LatestBase, VersionStamp};
+use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
     write_sstable,
@@ -508,9 +508,9 @@ impl SsTableSink for LanceSink {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         self.check_there().await?;
-        let base = self.base.known().dataset;
+        let BaseVersion { dataset: base, schema } = self.base.known();
         let context = SsTableContext::new(&base, self.shard_id).await;
-        let mut context = context.context(&action)?;
+        let mut context = context.context(&action)?.with_rule(schema.rule.as_deref());
         context.fsync = self.fsync;
         context.routed_by = self.routed_by.clone();
         context.buffer_bytes = self.buffer_bytes;
