@@ -44,7 +44,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup build wheel fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
+.PHONY: help setup build wheel docs fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo bench bench-write bench-compact \
 	bench-changes bench-read bench-search bench-roaring bench-spark bench-build ci clean
@@ -277,6 +277,23 @@ all-spark:
 	@$(STAGE) "oldest Spark" $(SUBMAKE) smoke-oldest-spark
 
 ci: test ## the same as test
+
+# --- pages -----------------------------------------------------------------
+
+# An environment of its own: CI's set-up does not grow, and no module has to be compiled.
+DOCS_VENV := .venv/docs
+DOCS_TOOLS := $(DOCS_VENV)/.installed
+
+$(DOCS_TOOLS): requirements/docs.txt
+	@$(STAGE) "Python environment in $(DOCS_VENV)" $(PYTHON) -m venv $(DOCS_VENV)
+	@$(STAGE) "mkdocs from requirements/docs.txt" $(DOCS_VENV)/bin/python -m pip install \
+		--disable-pip-version-check --no-input --progress-bar off -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_TOOLS) ## the site of docs/ in site/, strict: a dead link or an undocumented page fails
+	@# Not --quiet: it hides warnings from --strict as well.
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+	@echo "site/index.html"
 
 # --- show ------------------------------------------------------------------
 

@@ -84,6 +84,11 @@ INNER = {
             to_substrait = spin
         call = lambda: table.scan(filter=Filter())
     """,
+    "a function of progress": """
+        call = lambda: table.admin.verify_record_index(progress=spin)
+        table.compact(flush=True)
+        table.create_record_index()
+    """,
     "a log filter": """
         import logging
         job = table.start_job(shard=0)
@@ -182,6 +187,7 @@ GROUPS = {
     ],
     "maintenance": [
         "table.compact()",
+        "table.compact(progress=str)",
         "table.flush()",
         "table.collect_garbage()",
         "table.create_record_index()",
@@ -204,6 +210,8 @@ GROUPS = {
     "searches": [
         "points.search([1.0, 0.5]).to_table()",
         "pinned.search([[1.0, 0.5], [2.0, 0.5]]).to_table()",
+        "points.search('a', text_columns='body').to_table()",
+        "points.search([1.0, 0.5], text='a', text_columns='body').to_table()",
         "points.create_index('vec', 'IVF_FLAT', num_partitions=2, replace=True)",
         "points.indexes()",
         "points.optimize_indexes()",
@@ -264,9 +272,10 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
 
     if group == "searches":
-        vectors = pa.schema([("id", pa.int64()), ("vec", pa.list_(pa.float32(), 2))])
+        body = ("body", pa.string())
+        vectors = pa.schema([("id", pa.int64()), body, ("vec", pa.list_(pa.float32(), 2))])
         points = lancemem.create_table(sys.argv[1] + "-points", vectors, primary_key="id")
-        points.upsert([{"id": n, "vec": [float(n), 0.5]} for n in range(500)])
+        points.upsert([{"id": n, "body": "a b", "vec": [float(n), 0.5]} for n in range(500)])
         points.compact(flush=True)
         pinned = points.snapshot()
 

@@ -74,9 +74,9 @@ def rows(start: int, end: int) -> pa.Table:
 
 
 def put_in_base(table: lancemem.Table, start: int, end: int) -> None:
-    """Write rows and bring them into the base table."""
+    """Write rows and bring them into the base table, and into no index of it."""
     table.upsert(rows(start, end))
-    table.compact(flush=True)
+    table.compact(flush=True, update_indexes=False)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_indexes_of_pylance_are_listed_updated_and_dropped_here(filled: lancemem
     assert types_of_pylance(filled) == {"vec_idx": "IVF_PQ"}
 
 
-def test_rows_of_a_compaction_are_not_in_an_index_before_an_update(filled: lancemem.Table) -> None:
+def test_rows_that_a_compaction_does_not_index_wait_for_an_update(filled: lancemem.Table) -> None:
     filled.create_index("n", "BTREE")
     filled.create_index("vec", "IVF_FLAT", num_partitions=2)
     put_in_base(filled, ROWS, ROWS + 100)
@@ -214,11 +214,14 @@ def test_segments_are_merged_where_the_caller_asks_for_it(filled: lancemem.Table
     assert only(filled).indexed_rows == ROWS + 100
 
 
-def test_a_compaction_updates_the_indexes_where_it_is_told_to(filled: lancemem.Table) -> None:
+def test_a_compaction_updates_the_indexes(filled: lancemem.Table) -> None:
     filled.create_index("n", "BITMAP")
     filled.upsert(rows(ROWS, ROWS + 30))
-    filled.compact(flush=True, update_indexes=True)
+    (done,) = filled.compact(flush=True).indexes
+    assert (done.name, done.linked_rows, done.built_rows) == ("n_idx", 30, 0)
+    assert (done.unindexed_rows, done.segments, done.reason) == (0, 2, None)
     assert only(filled).unindexed_rows == 0
+    assert filled.compact().indexes == []
 
 
 def test_rows_that_are_replaced_or_deleted_leave_the_counts_of_an_index(
@@ -227,7 +230,7 @@ def test_rows_that_are_replaced_or_deleted_leave_the_counts_of_an_index(
     filled.create_index("n", "BTREE")
     filled.upsert(rows(0, 10))
     filled.delete([20, 21])
-    filled.compact(flush=True)
+    filled.compact(flush=True, update_indexes=False)
     index = only(filled)
     assert index.indexed_rows + index.unindexed_rows == ROWS - 2
     filled.optimize_indexes()
@@ -273,7 +276,7 @@ def test_rows_above_the_base_are_in_no_index_and_in_every_read(make_table: MakeT
         count = table.scan(filter="n >= 0", consistency="live").count_rows()
         assert count == 400 + mine.num_rows
     assert table.optimize_indexes() == []
-    table.compact(flush=True)
+    table.compact(flush=True, update_indexes=False)
     assert only(table).unindexed_rows == mine.num_rows
     table.optimize_indexes()
     assert only(table).indexed_rows == 400 + mine.num_rows
@@ -422,6 +425,6 @@ def test_an_index_is_described_by_its_repr(filled: lancemem.Table) -> None:
     made = filled.create_index("n", "BITMAP")
     assert repr(made) == (
         'TableIndex(name="n_idx", columns=["n"], type="BITMAP", metric=None, '
-        f"indexed_rows={ROWS}, unindexed_rows=0, segments=1)"
+        f"indexed_rows={ROWS}, unindexed_rows=0, segments=1, unindexed_because=None)"
     )
     assert "<th>type</th>" in made._repr_html_()  # type: ignore[attr-defined]

@@ -196,6 +196,69 @@ def test_a_double_that_may_be_a_rounded_integer_is_refused(make_table: MakeTable
         table.upsert(pa.table({"id": [1.0], "n": [1]}))
 
 
+WHOLE: dict[str, Any] = {"id": [1], "v": [[1, 0, -7]], "h": [[2, 2048]], "x": [3], "n": [7]}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("way", WAYS)
+def test_whole_numbers_are_taken_for_floats_and_vectors_in_every_way(
+    way: str, frame: str, make_table: MakeTable
+) -> None:
+    table = make_table(SCHEMA)
+    WAYS[way](table, FRAMES[frame](WHOLE))
+    row = row_of(table)
+    assert (row["v"], row["x"], row["n"]) == ([1.0, 0.0, -7.0], 3.0, 7)
+    assert [float(half) for half in row["h"]] == [2.0, 2048.0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_whole_number_that_no_float_holds_is_refused_by_its_row(
+    way: str, make_table: MakeTable
+) -> None:
+    table = make_table(SCHEMA)
+    two = {name: values * 2 for name, values in WHOLE.items()} | {"id": [1, 2]}
+    for name, value in (
+        ("v", [0, 2**24 + 1, 0]),
+        ("h", [2049, 0]),
+        ("h", [70_000, 0]),
+        ("x", 2**24 + 1),
+        ("x", 2**63 - 1),
+        ("x", -(2**62) - 1),
+    ):
+        bad = pa.table(two | {name: [WHOLE[name][0], value]})
+        text = f"column '{name}' .* row 1 has .*, which does not fit; give the values as floats"
+        with pytest.raises(lancemem.InvalidInputError, match=text):
+            WAYS[way](table, bad)
+    assert table.scan().count_rows() == 0
+    large = pa.table(WHOLE | {"x": pa.array([2**63], pa.uint64())})
+    WAYS[way](table, large)
+    assert row_of(table)["x"] == 2.0**63
+
+
+def test_whole_numbers_inside_of_others_are_taken_and_keep_their_nulls(
+    make_table: MakeTable,
+) -> None:
+    vector, numbers = pa.list_(pa.float32(), 2), pa.list_(pa.int64())
+
+    def schema(vector: pa.DataType, plain: pa.DataType) -> pa.Schema:
+        return pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                ("s", pa.struct([("v", vector), ("x", plain)])),
+                ("l", pa.list_(vector)),
+                ("f", pa.list_(plain)),
+            ]
+        )
+
+    table = make_table(schema(vector, pa.float64()))
+    row = {"id": 1, "s": {"v": None, "x": 1}, "l": [[1, 2], None], "f": [3, None, 5]}
+    table.upsert(pa.Table.from_pylist([row], schema=schema(numbers, pa.int64())))
+    assert row_of(table) == row
+    none = row | {"s": None, "l": None, "f": []}
+    table.upsert(pa.Table.from_pylist([none], schema=schema(numbers, pa.int64())))
+    assert row_of(table) == none
+
+
 TYPES = [
     pa.bool_(),
     pa.int8(),

@@ -106,9 +106,7 @@ def test_a_query_without_a_number_everywhere_is_refused(
             source.search(query).to_table()
 
 
-@pytest.mark.parametrize(
-    "query", ["a question", ["a"] * WIDTH, 7, {"vec": 1}, object(), np.zeros((2, 2, WIDTH))]
-)
+@pytest.mark.parametrize("query", [["a"] * WIDTH, 7, {"vec": 1}, object(), np.zeros((2, 2, WIDTH))])
 def test_a_query_that_holds_no_vectors_is_refused(query: Any, table: lancemem.Table) -> None:  # noqa: ANN401
     with pytest.raises((lancemem.InvalidInputError, TypeError), match="vector"):
         table.search(query).to_table()

@@ -338,6 +338,13 @@ def recall(found: list[list[int]], right: list[list[int]]) -> float:
     return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in pairs]))
 
 
+def codebook(vectors: Vector, centroids: Vector) -> Vector:
+    """Give 256 codes for 8 sub-vectors: what vectors are away from their nearest centroid."""
+    distances = ((vectors[:, None] - centroids[None]) ** 2).sum(axis=2)
+    away = vectors - centroids[distances.argmin(axis=1)]
+    return np.ascontiguousarray(away.reshape(len(vectors), 8, -1).transpose(1, 0, 2))
+
+
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_SQ", "IVF_HNSW_SQ"])
 def test_recall_is_that_of_the_index_rebuilt_by_pylance(
     kind: str, make_table: MakeTable, tmp_path: Path
@@ -346,10 +353,11 @@ def test_recall_is_that_of_the_index_rebuilt_by_pylance(
     vectors = clustered(count + 600, width)
     schema = schema_of(width=width)
     table = make_table(schema)
-    # The same centroids on both sides: k-means begins at random.
-    options: dict[str, Any] = {"num_partitions": 16, "ivf_centroids": vectors[:1_600:100]}
+    # The same model on both sides: k-means begins at random.
+    centroids = vectors[:1_600:100]
+    options: dict[str, Any] = {"num_partitions": 16, "ivf_centroids": centroids}
     if kind == "IVF_PQ":
-        options["num_sub_vectors"] = 8
+        options |= {"num_sub_vectors": 8, "pq_codebook": codebook(vectors[:4_096:16], centroids)}
     table.upsert(rows_of(range(count), list(vectors[:count]), schema))
     to_base(table)
     add_index(table, kind, **options)

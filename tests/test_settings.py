@@ -24,6 +24,7 @@ MILLISECOND = timedelta(milliseconds=1)
 WRITER_DEFAULTS: dict[str, Any] = {
     "durable": True,
     "sync_index": True,
+    "sync_search_index": False,
     "key_index": "hash",
     "index_flushed": True,
     "fsync": True,

@@ -120,22 +120,26 @@ def test_a_search_by_the_indexes_of_sstables_returns_newest_rows_alone(
     write(table, model, drawn(range(500, 900), 1), deleted=range(0, 600, 10))
     write(table, model, drawn(range(850, 1000), 2), deleted=range(700, 720))
     write(table, model, drawn(range(100, 140), 3))
-    table.upsert(rows(fresh := drawn(range(880, 920), 4)))
-    model.update(fresh)
+    write(table, model, drawn(range(880, 920), 4))
     queries = [*drawn(range(8), 9).values(), model[130], model[860], model[905]]
     for reader in (table, lancemem.open_table(table.uri)):
+        # A fast search asks every index; by default small SSTables are compared in memory.
+        plan = reader.search(queries[0], k=10, fast_search=True).explain()
+        assert plan.count("IndexSearchExec: SSTable") == 4, plan
         plan = reader.search(queries[0], k=10).explain()
-        assert plan.count("IndexSearchExec: SSTable") == 3, plan
+        assert plan.count("FlatSearchExec: SSTable") == 4, plan
         for query in queries:
             right = brute_force(model, query, 10)
             assert found(reader, query, 10, exact=True) == right
-            result = reader.search(query, k=10, refine_factor=30, nprobes=2).to_table()
-            ids = [int(number) for number in result["id"].to_pylist()]
-            assert len(set(ids)) == 10
-            assert set(ids) <= set(model), "no deleted row"
-            assert len(set(ids) & set(right)) >= 9, (ids, right)
-            stored = np.array([row.values.to_numpy() for row in result["vec"]])
-            assert (stored == np.stack([model[number] for number in ids])).all(), "newest rows"
+            for fast in (True, False):
+                search = reader.search(query, k=10, refine_factor=30, nprobes=2, fast_search=fast)
+                result = search.to_table()
+                ids = [int(number) for number in result["id"].to_pylist()]
+                assert len(set(ids)) == 10
+                assert set(ids) <= set(model), "no deleted row"
+                assert len(set(ids) & set(right)) >= 9, (ids, right)
+                stored = np.array([row.values.to_numpy() for row in result["vec"]])
+                assert (stored == np.stack([model[number] for number in ids])).all(), "newest rows"
 
 
 def test_nearest_rows_that_a_newer_sstable_moves_away_are_never_returned(
@@ -147,12 +151,85 @@ def test_nearest_rows_that_a_newer_sstable_moves_away_are_never_returned(
     near = {number: query + np.float32(0.001) * (number - 1000) for number in range(1000, 1300)}
     write(table, model, near)
     write(table, model, drawn(range(1000, 1150), 5), deleted=range(1150, 1290))
-    assert found(table, query, 10) == brute_force(model, query, 10) == list(range(1290, 1300))
-    # A scan to its end caches the positions of superseded rows, which Lance then leaves out.
+    right = list(range(1290, 1300))
+    assert brute_force(model, query, 10) == right
+    for fast in (True, False):
+        assert found(table, query, 10, fast_search=fast) == right
+    # A scan to its end caches the positions of superseded rows, which are then left out.
+    table.scan().to_table()
+    for fast in (True, False):
+        plan = table.search(query, k=10, fast_search=fast).explain()
+        assert "dead=290" in plan, plan
+        assert found(table, query, 10, fast_search=fast) == right
+
+
+def test_an_sstable_without_a_newest_row_costs_an_index_one_more_question(
+    make_table: MakeTable,
+) -> None:
+    model = drawn(range(BASE_ROWS))
+    table = indexed(make_table, "IVF_FLAT", model)
+    query = np.full(WIDTH, 5, np.float32)
+    write(table, model, dict.fromkeys(range(1000, 1400), query))
+    moved = drawn(range(1000, 1400), 5)
+    write(table, model, moved)
+    for fast in (True, False):
+        assert found(table, query, 10, fast_search=fast) == brute_force(model, query, 10)
+    assert "pruned" not in table.search(query, k=10).explain()
+    # Once a scan has found its dead rows, the SSTable is left out of searches.
     table.scan().to_table()
     plan = table.search(query, k=10).explain()
-    assert "dead=290" in plan, plan
-    assert found(table, query, 10) == list(range(1290, 1300))
+    assert plan.count("SSTable") == 2, plan
+    assert "newer rows of their keys hide all its rows" in plan, plan
+    for fast in (True, False):
+        assert found(table, query, 10, fast_search=fast) == brute_force(model, query, 10)
+
+
+def test_deletion_vectors_spare_a_search_the_comparison_of_keys(make_table: MakeTable) -> None:
+    model = drawn(range(BASE_ROWS))
+    table = indexed(make_table, "IVF_FLAT", model)
+    table.alter(deletion_vectors=True)
+    write(table, model, drawn(range(500, 700), 1))
+    write(table, model, drawn(range(500, 700), 2))
+    table.write_deletion_vectors()
+    query = model[650]
+    plan = lancemem.open_table(table.uri).search(query, k=10).explain()
+    assert "newer rows of their keys hide all its rows" in plan, plan
+    assert "IndexSearchExec: base" in plan, plan
+    assert "dead=100" in plan, plan
+    for fast in (True, False):
+        assert found(table, query, 10, fast_search=fast) == brute_force(model, query, 10)
+
+
+def test_rows_in_memory_supersede_rows_of_small_sstables(make_table: MakeTable) -> None:
+    model = drawn(range(BASE_ROWS))
+    table = indexed(make_table, "IVF_FLAT", model)
+    query = np.full(WIDTH, 5, np.float32)
+    write(table, model, dict.fromkeys(range(1000, 1100), query))
+    table.upsert(rows(moved := drawn(range(1000, 1099), 5)))
+    model.update(moved)
+    table.delete(keys([1010]))
+    del model[1010]
+    plan = table.search(query, k=10).explain()
+    assert "FlatSearchExec: SSTable" in plan, plan
+    assert "FlatSearchExec: MemTable" in plan, plan
+    for exact in (True, False):
+        nearest = found(table, query, 10, exact=exact)
+        assert nearest == brute_force(model, query, 10)
+        assert nearest[0] == 1099
+
+
+def test_a_result_has_every_column_of_rows_that_were_compared_in_memory(
+    make_table: MakeTable,
+) -> None:
+    model = drawn(range(BASE_ROWS))
+    table = indexed(make_table, "IVF_FLAT", model)
+    write(table, model, drawn(range(700, 800), 5))
+    table.upsert(rows(drawn(range(800, 900), 6)))
+    for columns in (None, ["text"], ["vec", "id"]):
+        for number in (710, 810):
+            table.search(model.get(number, np.ones(WIDTH)), k=3, columns=columns).to_table()
+    text = table.search(model[750], k=1, columns=["text"]).to_table()["text"].to_pylist()
+    assert text == [f"word{50 % 7} row750"]
 
 
 def test_more_rows_are_asked_for_than_the_sstable_has(make_table: MakeTable) -> None:
@@ -294,7 +371,7 @@ def test_rows_of_a_compacted_sstable_are_found_and_its_indexes_are_collected(
     assert list(folder.glob("_indices/*/*.idx"))
     query = model[20_000]
     before = found(table, query, 10, exact=True)
-    table.compact()
+    table.compact(update_indexes=False)
     assert found(table, query, 10, exact=True) == before
     assert found(table, query, 10) == before, "fragments without an index are read"
     assert lance.dataset(table.uri).stats.index_stats("vec_idx")["num_unindexed_rows"] > 0
@@ -319,11 +396,15 @@ def test_a_damaged_index_file_is_named_and_costs_no_row(make_table: MakeTable) -
     assert len(report.damage) == 1
     assert report.damage[0].startswith(f"{name}: ")
     with pytest.raises(lancemem.CorruptionError, match=r"auxiliary\.idx"):
-        found(table, model[750], 1)
-    assert found(table, model[750], 5, exact=True) == brute_force(model, model[750], 5)
+        found(table, model[750], 1, fast_search=True)
+    # Neither search reads the index: the SSTable is small.
+    for exact in (True, False):
+        assert found(table, model[750], 5, exact=exact) == brute_force(model, model[750], 5)
     assert table.count_rows() == len(model)
-    # A compaction leaves the index behind.
-    table.compact()
+    # A compaction leaves the damaged index behind, and reads the rows instead.
+    (done,) = table.compact().indexes
+    assert (done.linked_rows, done.built_rows, done.unindexed_rows) == (0, 100, 0)
+    assert "auxiliary.idx" in str(done.reason)
     assert found(table, model[750], 5) == brute_force(model, model[750], 5)
 
 

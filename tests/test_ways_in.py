@@ -76,6 +76,15 @@ def names(table: Any) -> dict[int, str]:  # noqa: ANN401
 # --- a scan ---
 
 
+def test_a_table_is_read_in_an_order_without_a_scan(board: lancemem.Table) -> None:
+    down = list(range(9, 4, -1))
+    chosen: dict[str, Any] = {"columns": ["id"], "filter": "id > 4", "order_by": "-id"}
+    assert board.to_table(**chosen)["id"].to_pylist() == down
+    assert board.to_table(**chosen, limit=2)["id"].to_pylist() == down[:2]
+    assert board.to_pandas(**chosen)["id"].tolist() == down
+    assert board.to_polars(**chosen)["id"].to_list() == down
+
+
 def test_a_scan_is_read_as_table_frames_stream_and_batches(board: lancemem.Table) -> None:
     scan = board.scan(["id", "name"])
     assert scan.schema == board.schema.empty_table().select(["id", "name"]).schema

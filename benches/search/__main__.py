@@ -1,7 +1,7 @@
 """`python -m benches.search`: vector search beside pylance's, and how soon a put is found.
 
 Owns: the command line, the order of the measurements and the page. Does not own: the tables
-(`tables`), statistics (`benches.write.stats`).
+(`tables`), the cases of writes and batches (`writes`), statistics (`benches.write.stats`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 import lancemem
-from benches.search import tables
+from benches.search import linking, tables, writes
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
@@ -59,6 +59,9 @@ class Found:
     theirs_is_right: bool = True
     # Milliseconds from an acknowledgement to the search that found the row, by level.
     fresh: dict[str, list[float]] = field(default_factory=dict)
+    linking: linking.Linking = field(default_factory=linking.Linking)
+    # The lines of writes and batches.
+    writes: list[str] = field(default_factory=list)
 
 
 def main() -> None:
@@ -77,6 +80,10 @@ def main() -> None:
         found = Found()
         _freshness(folder, sizes, QUICK_PUTS if chosen.quick else PUTS, found)
         _searches(folder, sizes, pairs, found)
+        _say("linked indexes")
+        found.linking = linking.measure(folder, sizes, pairs)
+        counts = writes.Counts.of(quick=chosen.quick)
+        found.writes = writes.measure(folder, counts, pairs, _say)
         text = _page(folder, sizes, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -197,6 +204,12 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
             "| level | p50, ms | p99, ms | goal, p50 | met |",
             "| --- | --- | --- | --- | --- |",
             *(_fresh_line(level, waits) for level, waits in found.fresh.items()),
+            *found.writes,
+            "",
+            "What a compaction takes longer that links the index of its SSTable, beside pylance's",
+            "update of the index after a compaction without the link:",
+            "",
+            *found.linking.lines(),
             "",
         ]
     )

@@ -9,7 +9,7 @@ table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, 
 
 from typing import TYPE_CHECKING
 
-from lancemem import agg
+from lancemem import agg, query
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -23,6 +23,7 @@ from lancemem._lancemem import (
     ChangeVersion,
     CollectionResult,
     CommitResult,
+    CompactedIndex,
     CompactedSsTable,
     CompactionResult,
     ConsumerInfo,
@@ -81,6 +82,8 @@ from lancemem.change_consumer import ChangesConsumer
 from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.flushed_consumer import FlushedChangesConsumer
 from lancemem.merge import MergeBuilder, MergeResult
+from lancemem.progress import Progress
+from lancemem.query_text import RRF
 from lancemem.scan import Scan
 from lancemem.sharding import ShardingAdvice, advise_sharding
 from lancemem.snapshot import Snapshot
@@ -88,6 +91,7 @@ from lancemem.table import Table
 from lancemem.writer import TableWriter
 
 __all__ = [
+    "RRF",
     "Acknowledged",
     "Admin",
     "ArrowArray",
@@ -103,6 +107,7 @@ __all__ = [
     "ChangesUnavailableError",
     "CollectionResult",
     "CommitResult",
+    "CompactedIndex",
     "CompactedSsTable",
     "CompactionResult",
     "ConsumerInfo",
@@ -128,6 +133,7 @@ __all__ = [
     "MergeResult",
     "MergeRule",
     "OptimizedIndex",
+    "Progress",
     "RecordIndexReport",
     "RelistReport",
     "RemoteJob",
@@ -169,6 +175,7 @@ __all__ = [
     "enable",
     "exists",
     "open_table",
+    "query",
     "unsharded",
 ]
 

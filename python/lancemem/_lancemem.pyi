@@ -14,7 +14,7 @@ Errors are `LancememError`, with two exceptions. An argument of a wrong Python t
 Then too nothing is written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import EllipsisType, TracebackType
@@ -28,6 +28,7 @@ from typing_extensions import disjoint_base
 
 from lancemem.agg import Aggregate
 from lancemem.arrow_dataset import TableDataset
+from lancemem.progress import Progress
 
 __all__ = [
     "Acknowledged",
@@ -43,6 +44,7 @@ __all__ = [
     "ChangesUnavailableError",
     "CollectionResult",
     "CommitResult",
+    "CompactedIndex",
     "CompactedSsTable",
     "CompactionResult",
     "ConsumerInfo",
@@ -168,11 +170,18 @@ _Deletes: TypeAlias = Literal["remove", "ignore", "refuse", "retract"]
 _Groups: TypeAlias = (
     Mapping[str, str | Sequence[str]] | Mapping[tuple[str, ...], str | Sequence[str]]
 )
+_Progress: TypeAlias = Callable[[Progress], object] | bool | None
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
 _Consistency: TypeAlias = Literal["flushed", "durable", "live"]
 # Query vectors: lists, arrays of NumPy and Arrow, tensors.
 _Query: TypeAlias = Sequence[Any] | Any
+_QueryType: TypeAlias = Literal["auto", "vector", "fts", "hybrid"]
+# Words, or a query of `lancemem.query`.
+_Text: TypeAlias = str | Any
+# `lancemem.RRF`, a function of (query, vector_results, fts_results), or an object with
+# `rerank_hybrid`.
+_Rerank: TypeAlias = Any
 # The least distance, and the distance that all are below.
 _DistanceRange: TypeAlias = tuple[float | None, float | None]
 _Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
@@ -829,6 +838,9 @@ class WriterConfig:
         sync_index: A put returns only when its keys are in the key index. With False a background
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
+        sync_search_index: A put returns only when its rows are in the indexes by which searches
+            find rows in memory. With False the first search that needs such an index adds them
+            (docs/search.md). Default: False.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
         index_flushed: Flushed SSTables get the indexes of the base table (docs/format.md). If not,
             a flush takes less time, a search reads all rows of the SSTable, and pylance does not
@@ -865,6 +877,7 @@ class WriterConfig:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         key_index: Literal["hash", "skip_list"] | None = None,
         index_flushed: bool | None = None,
         fsync: bool | None = None,
@@ -883,6 +896,8 @@ class WriterConfig:
     def durable(self) -> bool | None: ...
     @property
     def sync_index(self) -> bool | None: ...
+    @property
+    def sync_search_index(self) -> bool | None: ...
     @property
     def key_index(self) -> str | None: ...
     @property
@@ -1340,6 +1355,10 @@ class Table:
         self,
         query: _Query,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -1358,7 +1377,7 @@ class Table:
         consistency: _Consistency = "durable",
         jobs: Sequence[Job | RemoteJob] | None = None,
     ) -> Scan:
-        """Prepare a search for the rows nearest to a vector.
+        """Prepare a search for the rows nearest to a vector, or that match a text, or both.
 
         Each read takes a snapshot of its own and sees every row that a scan of it sees, so a row
         is found as soon as its write is acknowledged. A row that was updated or deleted is not
@@ -1367,7 +1386,18 @@ class Table:
 
         Args:
             query: One vector: a list or an array of numbers. A batch of them: a list of vectors, an
-                array of two dimensions, or an Arrow array of lists.
+                array of two dimensions, or an Arrow array of lists. Or words, or a query of
+                `lancemem.query`, for a full-text search.
+            query_type: What the query is: "vector", "fts" for words, or "hybrid" for a vector with
+                `text`. Default: "auto", as its form says.
+            text: Words or a query of `lancemem.query` beside a vector: a hybrid search, which joins
+                the rows nearest to the vector and those that match the text.
+            text_columns: The columns of strings that a text is searched in. Default: all with an
+                `INVERTED` index.
+            rerank: How the two lists of a hybrid search become one: `lancemem.RRF`, a function of
+                (query, vector_results, fts_results), or an object with `rerank_hybrid`, as in
+                lancedb, that returns an Arrow table with the key and `_relevance_score`. Default:
+                `lancemem.RRF()`.
             column: The column of vectors, a fixed_size_list of float16, float32, float64, int8 or
                 uint8. Default: the only one whose vectors are as wide as the query.
             k: The largest number of rows, of each query.
@@ -1396,10 +1426,11 @@ class Table:
         Returns:
             A read that has not begun, with the forms of a scan. Its columns are `query_index`
             (int32) for a batch, then `columns`, then `_distance` (float32). Rows are ordered by
-            distance, and by key where distances are equal.
+            distance, and by key where distances are equal. A full-text search has `_score` (BM25,
+            float32), the best first; a hybrid one `_distance`, `_score` and `_relevance_score`.
 
         Raises:
-            InvalidInputError: The query has no form of a vector, or an argument cannot be used.
+            InvalidInputError: The query has no form of a query, or an argument cannot be used.
                 Other faults are raised when the rows are read, such as a vector of another width.
 
         Example:
@@ -1562,11 +1593,12 @@ class Table:
         *,
         mode: Literal["auto", "link", "rewrite"] = "auto",
         dry_run: bool = False,
-        update_indexes: bool = False,
+        update_indexes: bool = True,
         max_dead_share: float | None = None,
         bytes_per_second: int | None = None,
         flush: bool = False,
         count_logs: bool = True,
+        progress: _Progress = None,
     ) -> CompactionResult:
         """Move every flushed SSTable into the base table, all shards in one commit.
 
@@ -1581,7 +1613,9 @@ class Table:
                 writes its live rows into a new file, with live rows of other SSTables. "auto"
                 decides for each SSTable.
             dry_run: Decide, and write nothing. Default: False.
-            update_indexes: Add the new rows to the table's own indexes. Default: False.
+            update_indexes: Let the table's own indexes cover the new rows. Indexes of linked
+                SSTables become segments, and segments over other new rows are built.
+                Default: True.
             max_dead_share: Lance rewrites base fragments in which more than this share of the rows
                 is dead. With "auto" an SSTable with a larger share is rewritten when it is moved.
                 Default: 0.5.
@@ -1591,6 +1625,11 @@ class Table:
                 stopped. Then every row reaches the base table. Default: False.
             count_logs: Count the rows that stay in logs. This reads each log entry that no flush
                 has covered. Default: True.
+            progress: A function that is called with a `lancemem.Progress` on this thread while the
+                call runs, at most about ten times a second, and at the end of each stage. An
+                exception of it is passed to `sys.unraisablehook`, and it is not called again: the
+                call goes on. An exception that ends a program, such as Ctrl-C, cancels the call.
+                True shows bars of `tqdm`, which has to be installed. Default: nothing is shown.
 
         Returns:
             A report that lists, for each SSTable, what became of it and why.
@@ -1680,7 +1719,11 @@ class Table:
         """
 
     def collect_garbage(
-        self, *, dry_run: bool = False, older_than: timedelta | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        older_than: timedelta | None = None,
+        progress: _Progress = None,
     ) -> CollectionResult:
         """Remove what no reader has needed for `older_than`.
 
@@ -1698,6 +1741,7 @@ class Table:
         Args:
             dry_run: List each thing with its reason, and write nothing. Default: False.
             older_than: How long a thing must have been unneeded. Default: 1 hour.
+            progress: As in `compact`.
 
         Returns:
             What was removed, each thing with its reason.
@@ -1731,11 +1775,14 @@ class Table:
             CorruptionError: A log is damaged.
         """
 
-    def create_record_index(self) -> RecordIndexReport:
+    def create_record_index(self, *, progress: _Progress = None) -> RecordIndexReport:
         """Create the record index of the base table. An existing index is replaced by a new one.
 
         `get` and compactions find the base rows of keys in it, for keys of one column and of
         several. Compactions keep it up from then on.
+
+        Args:
+            progress: As in `compact`.
 
         Returns:
             A report of the new index.
@@ -1769,7 +1816,9 @@ class Table:
     def deletion_vectors(self) -> bool:
         """Whether deletion-vector mode is on, at the newest version that this handle has seen."""
 
-    def write_deletion_vectors(self, *, shard: int | str | None = None) -> DeletionVectorResult:
+    def write_deletion_vectors(
+        self, *, shard: int | str | None = None, progress: _Progress = None
+    ) -> DeletionVectorResult:
         """Look up which rows each flushed SSTable supersedes, where the look-up is missing.
 
         With `changelog="flushed"` it stores the missing changes of flushes too.
@@ -1777,6 +1826,7 @@ class Table:
         Args:
             shard: The only shard whose SSTables are looked up, by ordinal or id. Default: every
                 shard.
+            progress: As in `compact`.
 
         Returns:
             The number of SSTables, fragments and bytes.
@@ -1841,7 +1891,9 @@ class Admin:
             RetryableError: The log may be truncated in part. Call again.
         """
 
-    def verify_sstables(self, shard: int | str | None = None) -> list[SsTableReport]:
+    def verify_sstables(
+        self, shard: int | str | None = None, *, progress: _Progress = None
+    ) -> list[SsTableReport]:
         """Compare every file of uncompacted SSTables with its checksum; write nothing.
 
         All bytes are read, on an object store too. SSTables that Lance wrote have no checksums. An
@@ -1850,6 +1902,7 @@ class Admin:
 
         Args:
             shard: The only shard to verify, by ordinal or id. Default: every shard.
+            progress: As in `Table.compact`.
 
         Returns:
             A report for each SSTable, and for each range of missing generations.
@@ -1859,8 +1912,11 @@ class Admin:
             RetryableError: A fault that may pass. The error names the file.
         """
 
-    def verify_record_index(self) -> RecordIndexReport:
+    def verify_record_index(self, *, progress: _Progress = None) -> RecordIndexReport:
         """Compare the record index with the base table, entry by entry; write nothing.
+
+        Args:
+            progress: As in `Table.compact`.
 
         Returns:
             A report, whose `damage` is empty for a correct index. `Table.create_record_index`
@@ -1926,6 +1982,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -1937,6 +1994,7 @@ class Job:
             data: The rows, at most 4 GiB. Columns may come in any order.
             durable: Replaces this setting of the job for this put. Default: the job's.
             sync_index: Replaces this setting of the job for this put. Default: the job's.
+            sync_search_index: The same for this setting. Default: the job's.
             txn: A transaction id. The rows are written only where the shard has not recorded it;
                 see `Table.upsert`.
             round_floats: As in `Table.upsert`.
@@ -1964,6 +2022,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
     ) -> Acknowledged:
         """Delete keys of this shard, whether they exist or not.
@@ -1972,6 +2031,7 @@ class Job:
             keys: As in `Table.get`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
 
         Returns:
@@ -1988,6 +2048,7 @@ class Job:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -1998,6 +2059,7 @@ class Job:
             deletes: As in `Table.apply`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
             round_floats: As in `Table.upsert`.
 
@@ -2101,6 +2163,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -2113,6 +2176,7 @@ class TableWriter:
             data: The rows, at most 4 GiB. Columns may come in any order.
             durable: Replaces this setting of the jobs for this put. Default: the jobs'.
             sync_index: Replaces this setting of the jobs for this put. Default: the jobs'.
+            sync_search_index: The same for this setting. Default: the jobs'.
             txn: A transaction id. Each shard takes its rows only where it has not recorded the id;
                 see `Table.upsert`.
             round_floats: As in `Table.upsert`.
@@ -2141,6 +2205,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
     ) -> Acknowledged:
         """Delete keys, whether they exist or not.
@@ -2149,6 +2214,7 @@ class TableWriter:
             keys: As in `Table.get`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
 
         Returns:
@@ -2165,6 +2231,7 @@ class TableWriter:
         *,
         durable: bool | None = None,
         sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
     ) -> Acknowledged:
@@ -2175,6 +2242,7 @@ class TableWriter:
             deletes: As in `Table.apply`.
             durable: As in `put`.
             sync_index: As in `put`.
+            sync_search_index: As in `put`.
             txn: As in `put`.
             round_floats: As in `Table.upsert`.
 
@@ -2404,6 +2472,10 @@ class Snapshot:
         self,
         query: _Query,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -2424,6 +2496,10 @@ class Snapshot:
 
         Args:
             query: As in `Table.search`.
+            query_type: As in `Table.search`.
+            text: As in `Table.search`.
+            text_columns: As in `Table.search`.
+            rerank: As in `Table.search`.
             column: As in `Table.search`.
             k: As in `Table.search`.
             columns: As in `Table.search`.
@@ -3162,6 +3238,36 @@ class CompactedSsTable:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class CompactedIndex:
+    """What a compaction did to an index of the base table.
+
+    Attributes:
+        name: Its name.
+        linked_rows: Rows whose entries in the indexes of SSTables became segments as they are.
+        built_rows: Rows that were read to build a segment.
+        unindexed_rows: Rows of the base table that the index does not cover.
+        segments: Its segments now.
+        reason: Why rows are not covered, or why the index of a linked SSTable was left behind and
+            its rows were read. None where neither is the case.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def linked_rows(self) -> int: ...
+    @property
+    def built_rows(self) -> int: ...
+    @property
+    def unindexed_rows(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
+    @property
+    def reason(self) -> str | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class CompactionResult:
     """What a compaction did, or with `dry_run` would do.
 
@@ -3181,6 +3287,7 @@ class CompactionResult:
         num_rows_in_logs: Rows that stay in logs, superseded ones and tombstones included. None with
             `count_logs=False`, or where a log could not be read.
         sstables: Each SSTable, and why it went which way.
+        indexes: Each index of the base table that got a segment or lacks rows.
     """
 
     @property
@@ -3209,6 +3316,8 @@ class CompactionResult:
     def num_rows_in_logs(self) -> int | None: ...
     @property
     def sstables(self) -> list[CompactedSsTable]: ...
+    @property
+    def indexes(self) -> list[CompactedIndex]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -3481,6 +3590,9 @@ class TableIndex:
         unindexed_rows: Rows of the base table that it does not cover. A read looks at these
             without the index; `Table.optimize_indexes` adds them.
         segments: Parts of the index, each with files of its own. A read looks into all of them.
+        unindexed_because: Why rows are not covered: the index has no model yet, or the last
+            compaction of this process failed to cover them. None where all rows are covered, and
+            where no compaction came since.
     """
 
     @property
@@ -3497,6 +3609,8 @@ class TableIndex:
     def unindexed_rows(self) -> int: ...
     @property
     def segments(self) -> int: ...
+    @property
+    def unindexed_because(self) -> str | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

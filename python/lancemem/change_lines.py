@@ -1,7 +1,7 @@
 """The command `changes` of the command line: the changes of a table, one line a row.
 
 Owns its arguments and the lines. Does not own the feed (`Table.changes`), or signals and exit codes
-(`__main__`).
+(`plain_commands`).
 """
 
 from __future__ import annotations

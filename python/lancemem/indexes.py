@@ -181,7 +181,7 @@ class TableIndexes(_lancemem.Table):
     def optimize_indexes(
         self, names: Sequence[str] | str | None = None, *, num_indices_to_merge: int | None = None
     ) -> list[OptimizedIndex]:
-        """Add the rows that compactions brought into the base table to its indexes.
+        """Add the rows of the base table that its indexes do not cover to them.
 
         The rows are added to what is trained: partitions and codes stay, so an index of data that
         has changed a lot is better created anew (`create_index(replace=True)`).

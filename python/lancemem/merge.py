@@ -269,4 +269,6 @@ def refuse_unknown_columns(names: Iterable[str], known: list[str], uri: str) -> 
     """Refuse names that are no columns of the table at `uri`."""
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise _lancemem.InvalidInputError(f"table {uri} has no column {unknown[0]!r}")
+        raise _lancemem.InvalidInputError(
+            f"table {uri} has no column {unknown[0]!r}; it has {', '.join(known)}"
+        )

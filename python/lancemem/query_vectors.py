@@ -47,7 +47,11 @@ def flattened(query: object) -> tuple[pa.Array, int | None]:
     """
     import pyarrow as pa  # noqa: PLC0415 - `import lancemem` does not load it
 
-    if query is None or isinstance(query, (str, bytes, Mapping, int, float)):
+    if isinstance(query, str):
+        raise _lancemem.InvalidInputError(
+            f"{_EXPECTED}, got str; compute the embedding of the text first"
+        )
+    if query is None or isinstance(query, (bytes, Mapping, int, float)):
         raise _lancemem.InvalidInputError(f"{_EXPECTED}, got {type(query).__name__}")
     if isinstance(query, pa.Scalar):
         return flattened(getattr(query, "values", None))

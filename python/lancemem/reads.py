@@ -10,6 +10,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem
+from lancemem.query_text import of_full_text
 from lancemem.query_vectors import of_nearest
 from lancemem.scan import Scan
 from lancemem.snapshot import Snapshot, given_query
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
         _Metric,
         _OrderBy,
         _Query,
+        _QueryType,
+        _Rerank,
+        _Text,
     )
 
     _Jobs = Sequence[Job | RemoteJob] | None
@@ -58,6 +62,7 @@ class TableReads(_lancemem.Table):
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
         nearest: Mapping[str, Any] | None = None,
+        full_text_query: _Text | Mapping[str, Any] | None = None,
         prefilter: bool = True,
     ) -> Scan:
         """Prepare a read of the newest row of every key.
@@ -87,7 +92,10 @@ class TableReads(_lancemem.Table):
             nearest: pylance's description of a search, a dict with `column`, `q` and the other
                 arguments of `search` under their names, and `use_index`. The scan is then that
                 search. Default: none.
-            prefilter: As in `search`; used with `nearest` alone.
+            full_text_query: pylance's description of a full-text search: words, a query of
+                `lancemem.query`, or a dict with `query` and `columns`. The scan is then that
+                search, of `limit` rows, by default 10. Default: none.
+            prefilter: As in `search`; used with `nearest` and `full_text_query` alone.
 
         Returns:
             A read that has not begun.
@@ -105,6 +113,9 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset}
         given["order_by"] = order_by
+        if full_text_query is not None:
+            given = of_full_text(full_text_query, given, has_nearest=nearest is not None)
+            return self.search(**given, prefilter=prefilter, **level)
         if nearest is not None:
             return self.search(**of_nearest(nearest, given), prefilter=prefilter, **level)
         handle = super().scan(columns, filter, limit, offset, order_by=order_by, **level)
@@ -121,6 +132,10 @@ class TableReads(_lancemem.Table):
         self,
         query: _Query | None = None,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -140,6 +155,10 @@ class TableReads(_lancemem.Table):
         jobs: _Jobs = None,
     ) -> Scan:
         given: dict[str, Any] = {
+            "query_type": query_type,
+            "text": text,
+            "text_columns": text_columns,
+            "rerank": rerank,
             "column": column,
             "k": k,
             "columns": columns,
@@ -187,6 +206,7 @@ class TableReads(_lancemem.Table):
         limit: int | None = None,
         offset: int = 0,
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> pa.Table:
@@ -197,11 +217,12 @@ class TableReads(_lancemem.Table):
             filter: As in `scan`.
             limit: As in `scan`.
             offset: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
         Returns:
-            The rows, in no order.
+            The rows.
 
         Raises:
             InvalidInputError: A column is not in the table, or the condition is not valid.
@@ -209,14 +230,15 @@ class TableReads(_lancemem.Table):
         Example:
             table.to_table(["id", "delay"], "delay > 15")
         """
-        scan = self.scan(columns, filter, limit, offset, consistency=consistency, jobs=jobs)
-        return scan.to_table()
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, limit, offset, order_by=order_by, **level).to_table()
 
     def to_pandas(
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
         **options: object,
@@ -226,27 +248,29 @@ class TableReads(_lancemem.Table):
         Args:
             columns: As in `scan`.
             filter: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
             **options: Options of `pyarrow.Table.to_pandas`.
 
         Returns:
-            The frame, whose rows have no order.
+            The frame.
 
         Raises:
             InvalidInputError: As in `to_table`.
 
         Example:
-            table.to_pandas(filter="id < 10").sort_values("id")
+            table.to_pandas(filter="id < 10", order_by="-id")
         """
-        scan = self.scan(columns, filter, consistency=consistency, jobs=jobs)
-        return scan.to_pandas(**options)
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, order_by=order_by, **level).to_pandas(**options)
 
     def to_polars(
         self,
         columns: _Columns | None = None,
         filter: _Filter | None = None,  # noqa: A002
         *,
+        order_by: _OrderBy | None = None,
         consistency: _Consistency = "durable",
         jobs: _Jobs = None,
     ) -> pl.DataFrame:
@@ -257,19 +281,21 @@ class TableReads(_lancemem.Table):
         Args:
             columns: As in `scan`.
             filter: As in `scan`.
+            order_by: As in `scan`. Default: no order.
             consistency: As in `scan`.
             jobs: As in `scan`.
 
         Returns:
-            The frame, whose rows have no order.
+            The frame.
 
         Raises:
             InvalidInputError: As in `to_table`.
 
         Example:
-            table.to_polars(["id", "delay"]).sort("id")
+            table.to_polars(["id", "delay"], order_by="id")
         """
-        return self.scan(columns, filter, consistency=consistency, jobs=jobs).to_polars()
+        level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
+        return self.scan(columns, filter, order_by=order_by, **level).to_polars()
 
     # --- some rows, and their number ---
 

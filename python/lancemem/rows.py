@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ _FORMS = (
     "pyarrow table, a pandas or a polars frame), a pyarrow dataset, a list of dicts, a dict of "
     "columns or an iterable of batches, got "
 )
+_FILE = "; read the file first: pyarrow.dataset.dataset(path), or a frame of pandas or polars"
 _EMPTY = (
     "the {} is empty, so its columns are not known; pass an Arrow table without rows, or to "
     "create_table a schema"
@@ -84,10 +86,11 @@ def to_reader(data: _Rows) -> pa.RecordBatchReader:
         scanner: Any = data if hasattr(data, "to_reader") else cast("Any", data).scanner()
         return scanner.to_reader()
     if isinstance(data, Mapping) and data:
-        return _of_table(_made(pa.table, dict(data)))
+        return _of_table(_of_columns(data))
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         return _of_items(iter(data), type(data).__name__)
-    raise InvalidInputError(_FORMS + type(data).__name__)
+    way_out = _FILE if isinstance(data, (str, PathLike)) else ""
+    raise InvalidInputError(_FORMS + type(data).__name__ + way_out)
 
 
 def _is_arrow(data: object) -> bool:
@@ -154,6 +157,34 @@ def _batches(parts: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch
                 f"{_columns(schema)}; give all parts one schema"
             )
         yield from reader
+
+
+def _of_columns(columns: Mapping[Any, Any]) -> pa.Table:
+    """Read a dict of columns. An array of two dimensions is a column of vectors."""
+    for name, values in columns.items():
+        if isinstance(values, (str, bytes, int, float)) or values is None:
+            raise InvalidInputError(
+                f"column {name!r} is {type(values).__name__}: a dict of columns has a list for "
+                "each; put a dict that is one row into a list: [row]"
+            )
+    made = {name: _vectors(name, values) for name, values in columns.items()}
+    return _made(pa.table, made)
+
+
+def _vectors(name: object, values: Any) -> Any:  # noqa: ANN401 - a column in any form
+    """Return an array of two dimensions as vectors of one width, and any other column as it is."""
+    dimensions = getattr(values, "ndim", 1)
+    if dimensions == 1 or not hasattr(values, "__array__"):
+        return values
+    if dimensions != 2 or values.shape[1] == 0:  # noqa: PLR2004 - rows and their numbers
+        raise InvalidInputError(
+            f"column {name!r} is an array of shape {tuple(values.shape)}; a column has one value a "
+            "row, or one vector: reshape it to (rows, width)"
+        )
+    import numpy as np  # noqa: PLC0415 - it is loaded where such an array is
+
+    items = _made(pa.array, np.asarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(items, values.shape[1])
 
 
 def _of_dicts(rows: list[Any]) -> pa.Table:

@@ -14,7 +14,17 @@ from lancemem.scan import Scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lancemem._lancemem import _Columns, _DistanceRange, _Filter, _Metric, _OrderBy, _Query
+    from lancemem._lancemem import (
+        _Columns,
+        _DistanceRange,
+        _Filter,
+        _Metric,
+        _OrderBy,
+        _Query,
+        _QueryType,
+        _Rerank,
+        _Text,
+    )
     from lancemem.table import Table
 
 __all__ = ["Snapshot"]
@@ -62,6 +72,10 @@ class Snapshot(_lancemem.Snapshot):
         self,
         query: _Query | None = None,
         *,
+        query_type: _QueryType = "auto",
+        text: _Text | None = None,
+        text_columns: str | Sequence[str] | None = None,
+        rerank: _Rerank | None = None,
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -79,6 +93,10 @@ class Snapshot(_lancemem.Snapshot):
         offset: int = 0,
     ) -> Scan:
         given: dict[str, Any] = {
+            "query_type": query_type,
+            "text": text,
+            "text_columns": text_columns,
+            "rerank": rerank,
             "column": column,
             "k": k,
             "columns": columns,
@@ -117,7 +135,7 @@ def given_query(query: _Query | None) -> _Query:
     """Return the query of a search; without one, name the way of a read without a search."""
     if query is None:
         raise _lancemem.InvalidInputError(
-            "a search needs a vector, search([0.1, 0.2]), or a list of vectors; "
+            "a search needs a vector, search([0.1, 0.2]), a list of vectors, or words; "
             "scan(filter=...) reads rows by a condition alone"
         )
     return query

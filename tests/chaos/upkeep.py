@@ -48,7 +48,7 @@ class Maintainer(Role):
         result = self.table.compact(
             mode=self.chance.choice(["auto", "link", "rewrite"]),
             max_dead_share=self.chance.choice([None, 0.0, self.shape.max_dead_share]),
-            update_indexes=self.chance.random() < 0.2,
+            update_indexes=self.chance.random() < 0.8,
             bytes_per_second=self.chance.choice([None, None, 3_000_000]),
         )
         self.counts["compacted generations"] += result.num_generations

@@ -108,3 +108,21 @@ def test_an_option_of_another_form_is_named(option: str, text: str) -> None:
     with pytest.raises(lancemem.InvalidInputError, match=option) as caught:
         merge_rules.of_options({option: text})
     assert repr(text) in str(caught.value)
+
+
+def test_the_first_row_of_a_key_is_not_updated_through_spark(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(
+        spark, table_uri, schema=DDL, primary_key="id", merge_engine="first_row"
+    )
+    rows = spark.createDataFrame([(1, 1, 0.5)], DDL)
+    table.upsert(rows)
+    calls = [
+        lambda: table.update("id = 1", {"v": "v + 1"}),
+        lambda: table.merge(rows, "t.id = s.id").whenMatchedUpdateAll().execute(),
+    ]
+    for call in calls:
+        with pytest.raises(lancemem.InvalidInputError, match="merge_engine='first_row'"):
+            call()
+    assert [tuple(row) for row in table.toDF().collect()] == [(1, 1, 0.5)]

@@ -319,14 +319,33 @@ def test_a_large_table_is_divided_by_rows_of_its_sstables(
     table.flush()
     assert table.toDF().rdd.getNumPartitions() == 1, "one task reads a small table"
     monkeypatch.setattr(reader, "BYTES_WORTH_A_TASK", 1_000)
-    tasks = min(spark.sparkContext.defaultParallelism, 8)
+    most = reader.TASKS_A_PROCESSOR * spark.sparkContext.defaultParallelism
     frame = table.toDF()
-    assert frame.rdd.getNumPartitions() == tasks
+    parts = lancemem.open_table(table_uri).snapshot().num_parts
+    assert frame.rdd.getNumPartitions() == min(most, parts) > 1
     assert sorted(row.id for row in frame.collect()) == list(range(100, 50_000))
     even = table.toDF(where="id % 2 = 0", splits=5)
     assert even.rdd.getNumPartitions() == 5
     assert even.count() == 24_950
     assert table.toDF(splits=1).rdd.getNumPartitions() == 1
+    # Spark starts processes of other kinds for a format, one after the other.
+    assert "BatchScan" not in even._jdf.queryExecution().simpleString()
+
+
+def test_each_task_of_a_divided_frame_reads_a_part_of_the_snapshot_of_the_call(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema=spark.range(0).schema, primary_key="id")
+    table.upsert(spark.range(100_000))
+    table.flush()
+    for splits in (2, 3):
+        frame = table.toDF(splits=splits)
+        parts = [len(part) for part in frame.rdd.glom().collect()]
+        assert (len(parts), sum(parts)) == (splits, 100_000)
+        assert min(parts) > 0
+    table.delete(spark.range(0, 10))
+    assert frame.count() == 100_000, "the frame has the rows of the time of its call"
+    assert table.toDF(splits=3).count() == 99_990
 
 
 def test_a_table_is_not_taken_for_small_in_a_join(spark: SparkSession, table_uri: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INDEXES_DDL = (
     "name string, columns array<string>, type string, metric string, indexed_rows long, "
-    "unindexed_rows long, segments int"
+    "unindexed_rows long, segments int, unindexed_because string"
 )
 
 
@@ -77,6 +77,7 @@ class IndexCalls:
                 each.indexed_rows,
                 each.unindexed_rows,
                 each.segments,
+                each.unindexed_because,
             )
             for each in self._table.indexes()
         ]
@@ -96,7 +97,7 @@ class IndexCalls:
     def optimize_indexes(
         self, names: Sequence[str] | str | None = None, *, num_indices_to_merge: int | None = None
     ) -> list[lancemem.OptimizedIndex]:
-        """Add the rows that compactions brought into the base table to its indexes.
+        """Add the rows of the base table that its indexes do not cover to them.
 
         Args:
             names: The names of the indexes. Default: all.

@@ -42,6 +42,9 @@ KEYS_A_CALL = 8_192
 # Stored bytes that are worth a task of their own, and most bytes of a task, as for Spark's files.
 BYTES_WORTH_A_TASK = 32 << 20
 MOST_BYTES_OF_A_TASK = 128 << 20
+# Tasks for each processor, where the bytes are worth them. Newer rows replace whole stretches of
+# older ones, so tasks of equal bytes yield unequal numbers of rows.
+TASKS_A_PROCESSOR = 4
 
 
 def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
@@ -64,19 +67,14 @@ def read_table(  # noqa: PLR0913, PLR0917 - one argument a choice of the caller
     table.scan(names[:1], where, consistency=consistency)
     if where is not None:
         _ = table.scan(names[:1], where, consistency="flushed").schema
-    schema = spark_schema(spark_columns(table, names))
+    schema = spark_columns(table, names)
     if splits == 1:
-        scan = _whole_scan(table, names, where, consistency, live)
-        scan = named_task(scan, "read of", table.uri)
-        # Spark has no size estimate of rows from a list, as of a source. After a range of one row
-        # it would estimate the table as that small, and broadcast all of it to every executor.
-        one = spark.createDataFrame([(0,)], "task int").coalesce(1)
-        return one.mapInArrow(scan, schema)
-    read = spark.read.format("lancemem").schema(schema)
-    read = read.option("consistency", consistency).option("splits", splits)
-    if where is not None:
-        read = read.option("where", where)
-    return read.load(table.uri)
+        # The snapshot of a single task is taken when the task runs.
+        parts = [Split(table.uri, None, (0, 1), tuple(live))]
+    else:
+        parts = divided(table, consistency, splits)
+    scan = named_task(_scan_of(parts, names, where, consistency, schema), "read of", table.uri)
+    return _tasks(spark, len(parts)).mapInArrow(scan, spark_schema(schema))
 
 
 @dataclass(frozen=True)
@@ -117,27 +115,46 @@ def live_jobs(
     return jobs
 
 
-def _whole_scan(
-    table: lancemem.Table,
+def _tasks(spark: SparkSession, count: int) -> DataFrame:
+    """Make the numbers from 0 to `count`, exclusive, each in a partition of its own.
+
+    Spark must not estimate their size: it would estimate the table as that small, and broadcast all
+    of it to every executor. So a range alone does not do. Spark knows no size of an RDD's rows.
+    """
+    numbers = spark.range(0, count, 1, count).select("id")
+    try:
+        java = spark._jsparkSession  # noqa: SLF001 - no public name
+    except AttributeError:
+        # A session of Spark Connect has no RDDs. Rows of a list have no size either, but a Python
+        # worker of its own kind hands them out. The product keeps the partitions of the range; a
+        # union would put two single partitions into one.
+        one = spark.createDataFrame([(0,)], "one int").coalesce(1)
+        return one.hint("shuffle_replicate_nl").crossJoin(numbers).select("id")
+    rows = numbers._jdf  # noqa: SLF001 - no public name
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - tasks need it not
+
+    return DataFrame(java.createDataFrame(rows.toJavaRDD(), rows.schema()), spark)
+
+
+def _scan_of(
+    parts: Sequence[Split],
     names: Sequence[str],
     where: str | None,
     consistency: Consistency,
-    live: Sequence[LiveJob],
+    schema: pa.Schema,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function of the one task that reads the table as it is when the task runs.
+    """Make the function of the tasks, which reads the parts whose numbers it is given.
 
     It runs in the Python workers that Spark's tasks use anyway. For a read through the format Spark
-    starts four more kinds of Python process, each once a session.
+    starts four more kinds of Python process, each once a session, and one after the other.
     """
-    split = Split(table.uri, None, (0, 1), tuple(live))
-    schema = spark_columns(table, names)
     version = lancemem.__version__
 
     def scan(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transactions.check_version(version)
         for row in rows:
-            if row.num_rows:
-                yield from scan_batches(split, names, where, consistency, schema)
+            for number in row.column(0).to_pylist():
+                yield from scan_batches(parts[number], names, where, consistency, schema)
 
     return scan
 
@@ -156,10 +173,10 @@ class Split:
 
 
 def splits(uri: str, consistency: Consistency, most: int | None) -> list[Split]:
-    """Divide a read into at most `most` parts, by fragments of the base table and rows of SSTables.
+    """Divide a read through the format into at most `most` parts.
 
-    Parts share a snapshot, and Spark keeps it with the DataFrame or view: all its queries then read
-    the same snapshot. A read in one part takes its snapshot when it runs.
+    Spark keeps them with the DataFrame or view: all its queries then read the same snapshot. A read
+    in one part takes its snapshot when it runs.
 
     Args:
         uri: The table.
@@ -171,10 +188,19 @@ def splits(uri: str, consistency: Consistency, most: int | None) -> list[Split]:
         most = _worthwhile(table, os.cpu_count() or 1)
     if most == 1:
         return [Split(uri, None, (0, 1))]
+    return divided(table, consistency, most)
+
+
+def divided(table: lancemem.Table, consistency: Consistency, most: int) -> list[Split]:
+    """Divide a read of one new snapshot into at most `most` parts.
+
+    The parts are fragments of the base table and rows of SSTables.
+    """
     snapshot = shared_snapshot(table, consistency)
+    uri, token = table.uri, snapshot.token
     # A part without rows would be a task for nothing.
-    parts = max(1, min(most, snapshot.num_parts))
-    return [Split(uri, snapshot.token, (index, parts)) for index in range(parts)]
+    count = max(1, min(most, snapshot.num_parts))
+    return [Split(uri, token, (index, count)) for index in range(count)]
 
 
 def shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem.Snapshot:
@@ -188,10 +214,10 @@ def shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem
 
 
 def _worthwhile(table: lancemem.Table, cores: int) -> int:
-    """Choose the number of tasks, by the rule of Spark's own files."""
+    """Choose the number of tasks, by bytes as for Spark's own files."""
     # No log is read for an estimate.
     stored = table.snapshot(consistency="flushed").stored_bytes
-    for_speed = min(-(-stored // BYTES_WORTH_A_TASK), cores)
+    for_speed = min(-(-stored // BYTES_WORTH_A_TASK), TASKS_A_PROCESSOR * cores)
     return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
 
 

@@ -50,6 +50,10 @@ class VectorSearch:
         self,
         query: Any,  # noqa: ANN401 - whatever `lancemem.Table.search` takes
         *,
+        query_type: Literal["auto", "vector", "fts", "hybrid"] = "auto",
+        text: Any | None = None,  # noqa: ANN401
+        text_columns: str | Sequence[str] | None = None,
+        rerank: Any | None = None,  # noqa: ANN401
         column: str | None = None,
         k: int = 10,
         columns: Sequence[str] | None = None,
@@ -67,16 +71,21 @@ class VectorSearch:
         offset: int = 0,
         consistency: Consistency = "durable",
     ) -> DataFrame:
-        """Find the rows whose vectors are nearest to a vector, as `lancemem.Table.search` does.
+        """Find the rows nearest to a vector, or that match a text, as `lancemem.Table.search` does.
 
         The driver searches during this call, without a Spark job. The DataFrame holds what it
         found, in order: later writes do not change it.
 
         Args:
-            query: A vector, or a batch of vectors, as in `lancemem.Table.search`.
+            query: A vector, a batch of vectors, words, or a query of `lancemem.query`, as in
+                `lancemem.Table.search`.
+            query_type: As in `lancemem.Table.search`.
+            text: As in `lancemem.Table.search`.
+            text_columns: As in `lancemem.Table.search`.
+            rerank: As in `lancemem.Table.search`. It runs on the driver.
             column: As in `lancemem.Table.search`.
             k: As in `lancemem.Table.search`.
-            columns: The columns of the DataFrame, before `_distance`. Default: all of them.
+            columns: The columns of the DataFrame, before the scores. Default: all of them.
             filter: A SQL condition of the engine. Default: every row.
             metric: As in `lancemem.Table.search`.
             nprobes: As in `lancemem.Table.search`.
@@ -94,6 +103,7 @@ class VectorSearch:
 
         Returns:
             The rows with `_distance`, nearest first. For a batch `query_index` is the first column.
+            A text gives `_score`, a hybrid search all three scores, the best row first.
 
         Raises:
             InvalidInputError: As in `lancemem.Table.search`.
@@ -107,6 +117,10 @@ class VectorSearch:
         spark_columns(self._table, names)
         scan = self._table.search(
             query,
+            query_type=query_type,
+            text=text,
+            text_columns=text_columns,
+            rerank=rerank,
             column=column,
             k=k,
             columns=names,

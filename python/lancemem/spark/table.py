@@ -42,6 +42,7 @@ from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
+from lancemem.updates import refuse_first_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -468,13 +469,15 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
 
         Raises:
             InvalidInputError: `set` is empty, names a column of the primary key or no column of the
-                table, or a column cannot hold its value; or the table has no primary key.
+                table, or a column cannot hold its value; or the table has no primary key, or keeps
+                the first row of each key (docs/event-time.md).
             StaleTxnError: A shard has taken a newer version of the application.
 
         Example:
             table.update("category = 'book'", {"price": "price * 1.1"})
         """
         key = self._key("update")
+        refuse_first_row(self._table, "an update")
         rows = conditions.updated_rows(
             self.refresh(), condition, set or {}, round_floats=round_floats
         )
@@ -548,12 +551,14 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             A builder for the clauses.
 
         Raises:
-            InvalidInputError: `condition` is anything else.
+            InvalidInputError: `condition` is anything else, or the table keeps the first row of
+                each key (docs/event-time.md).
 
         Example:
             merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
+        refuse_first_row(self._table, "a merge")
         return MergeBuilder(self.refresh(), source, condition)
 
     def apply_changes(  # noqa: PLR0913 - all but one by name
@@ -755,7 +760,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
 
         One task reads a small table, and each query of the DataFrame reads it as it is then. Tasks
         divide a large table, by fragments of the base table and by rows of SSTables, and all
-        queries read the snapshot of the first one. `splits=1` is one task for a large table too.
+        queries of the DataFrame read the snapshot that this call takes. `splits=1` is one task for
+        a large table too.
 
         Args:
             columns: The columns of the DataFrame. Default: all of them.
@@ -763,8 +769,9 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             consistency: "flushed" or "durable", as in `lancemem.Table.scan`. "live" also reads the
                 MemTables of `jobs`; without `jobs` it reads what "durable" reads, as Spark's tasks
                 hold no job's MemTables.
-            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, as
-                many as Spark has processors, or one for each 128 MiB where these are more.
+            splits: The maximum number of tasks. Default: one for each 32 MiB that are stored, at
+                most four for each of Spark's processors, or one for each 128 MiB where these are
+                more.
             jobs: Endpoints of running jobs, such as `ShardJobs.endpoints`, for a "live" read. The
                 task connects to their addresses. The read fails where one of the jobs has ended.
                 Does not go with `splits` above 1.

@@ -35,7 +35,8 @@ async fn a_row_of_a_foreign_shard_is_refused_with_row_and_column() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(
             error.to_string(),
-            "row 2 belongs to shard 3 by its column 'id', this job owns shard 2"
+            "row 2 belongs to shard 3 by its column 'id', this job owns shard 2; a writer of the \
+             table sends each row to its shard"
         );
         let error = fixture.delete(&writer, &[own[0], foreign[0]]).await.unwrap_err();
         assert!(error.to_string().starts_with("row 1 belongs to shard 3"), "{error}");

@@ -338,6 +338,9 @@ fn missing_path<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a str> {
     }
 }
 
+/// A wrong address and a table that is still to be created look alike.
+const NO_TABLE: &str = "there is no table; check the address, or create one (create_table)";
+
 /// The error of a table that cannot be opened. A table that is missing, or that may not be read, is
 /// no passing fault: a retry fails in the same way.
 pub fn from_open(action: &str, error: lance_core::Error) -> Error {
@@ -347,7 +350,7 @@ pub fn from_open(action: &str, error: lance_core::Error) -> Error {
 fn open_error(action: &str, error: &lance_core::Error) -> Error {
     if is_absent(error) {
         let told = without_path(error);
-        let told = if told.contains(NO_BUCKET) { told } else { "there is no table".to_owned() };
+        let told = if told.contains(NO_BUCKET) { told } else { NO_TABLE.to_owned() };
         return Error::no_table(format!("{action}: {told}"));
     }
     match create_error(action, error) {

@@ -16,6 +16,8 @@ pub enum Hold {
     Planned,
     /// A compaction has written its files, and commits next.
     Files,
+    /// A compaction has committed rows, and links the indexes of SSTables next.
+    Segments,
     /// A compaction has committed, and drains the shard manifests next.
     Drain,
     /// A rewrite of dead fragments has chosen them at one version, and reads them next.
@@ -94,6 +96,7 @@ mod present {
         match hold {
             Hold::Planned => "planned",
             Hold::Files => "files",
+            Hold::Segments => "segments",
             Hold::Drain => "drain",
             Hold::Rewrite => "rewrite",
             Hold::Indexes => "indexes",

@@ -22,6 +22,7 @@ pub mod garbage;
 mod holds;
 mod lance_threads;
 pub mod lookup;
+mod memory_texts;
 mod metric;
 pub mod plan;
 pub mod provider;
@@ -31,6 +32,7 @@ pub mod schema;
 pub mod search;
 pub mod snapshot;
 pub mod sstable;
+mod stages;
 pub mod table;
 pub mod visibility;
 
@@ -40,8 +42,8 @@ pub use changes::{
     ShardPosition,
 };
 pub use compaction::{
-    CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings, Decision, LogHandling,
-    Treatment,
+    CompactedIndex, CompactedSsTable, CompactionMode, CompactionResult, CompactionSettings,
+    Decision, LogHandling, Treatment,
 };
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
@@ -65,8 +67,9 @@ pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;
 pub use record_index::RecordIndexReport;
 pub use schema::VersionStamp;
-pub use search::{QueryVectors, SearchOptions};
+pub use search::{QueryVectors, Rerank, Reranker, SearchOptions, TextQuery, TextSearch};
 pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
+pub use stages::{StageCount, StageName, Stages};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
     FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,

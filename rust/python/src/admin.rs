@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use crate::arguments::{Given, ShardName};
 use crate::docs::docstring;
 use crate::maintain;
+use crate::progress::following;
 use crate::repair;
 use crate::runtime::Here;
 use crate::values::{RecordIndexReport, RelistReport, SsTableReport, WalReport};
@@ -49,18 +50,26 @@ impl Admin {
     }
 
     #[doc = docstring!("Admin.verify_sstables")]
-    #[pyo3(signature = (shard=None))]
+    #[pyo3(signature = (shard=None, *, progress=None))]
     fn verify_sstables(
         &self,
         py: Python<'_>,
         shard: Option<ShardName>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Vec<SsTableReport>> {
-        repair::verify_sstables(py, self.table()?, shard)
+        let table = self.table()?;
+        following(py, progress, || repair::verify_sstables(py, table, shard))
     }
 
     #[doc = docstring!("Admin.verify_record_index")]
-    fn verify_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
-        maintain::verify_record_index(py, self.table()?)
+    #[pyo3(signature = (*, progress=None))]
+    fn verify_record_index(
+        &self,
+        py: Python<'_>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<RecordIndexReport> {
+        let table = self.table()?;
+        following(py, progress, || maintain::verify_record_index(py, table))
     }
 
     #[doc = docstring!("Admin.relist_sstables")]

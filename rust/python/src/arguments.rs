@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use lancemem::{Changelog, Consistency, Error, LiveJob, NamedSql, OrderBy};
 use lancemem_face::options::{MissingKeys, consistency, is_descending};
@@ -292,4 +293,23 @@ impl FromPyObject<'_, '_> for ShardName {
 pub fn wrong<T>(given: Borrowed<'_, '_, PyAny>, expected: &str) -> PyResult<T> {
     let found = given.get_type();
     Err(PyTypeError::new_err(format!("expected {expected}, got {}", found.name()?)))
+}
+
+/// An older state of the base table.
+pub enum Moment {
+    Version(u64),
+    Time(SystemTime),
+}
+
+impl Moment {
+    pub fn of(version: Option<u64>, timestamp: Option<SystemTime>) -> PyResult<Option<Self>> {
+        match (version, timestamp) {
+            (None, None) => Ok(None),
+            (Some(version), None) => Ok(Some(Self::Version(version))),
+            (None, Some(time)) => Ok(Some(Self::Time(time))),
+            (Some(_), Some(_)) => {
+                Err(InvalidInputError::new_err("give version or timestamp, not both"))
+            }
+        }
+    }
 }

@@ -69,6 +69,7 @@ settings! {
     WriterConfig {
         durable: bool,
         sync_index: bool,
+        sync_search_index: bool,
         key_index: String,
         index_flushed: bool,
         fsync: bool,
@@ -117,6 +118,7 @@ impl WriterConfig {
         let mut config = defaults;
         set(&mut config.durable_write, own.durable);
         set(&mut config.sync_indexed_write, own.sync_index);
+        set(&mut config.sync_search_index, own.sync_search_index);
         set(&mut config.key_index, own.kind()?);
         set(&mut config.index_flushed, own.index_flushed);
         set(&mut config.fsync, own.fsync);

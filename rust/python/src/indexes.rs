@@ -29,6 +29,7 @@ value! {
         indexed_rows: u64,
         unindexed_rows: u64,
         segments: usize,
+        unindexed_because: Option<String>,
     }
 }
 value! {
@@ -46,6 +47,7 @@ impl From<TableIndexInfo> for TableIndex {
             indexed_rows: index.indexed_rows,
             unindexed_rows: index.unindexed_rows,
             segments: index.segments,
+            unindexed_because: index.unindexed_because,
         }
     }
 }

@@ -44,7 +44,10 @@ pub fn batch(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch>
 fn of_objects(data: &Bound<'_, PyAny>, names: &[String]) -> PyResult<RecordBatch> {
     let pyarrow = data.py().import("pyarrow")?;
     if names.is_empty() {
-        return Err(InvalidInputError::new_err("the table has no primary key"));
+        return Err(InvalidInputError::new_err(
+            "the table has no primary key, so no row is found by key; read rows by a condition \
+             (scan), or create the table with primary_key=",
+        ));
     }
     if let [_] = names {
         return batch(&array(&pyarrow, data)?, names);

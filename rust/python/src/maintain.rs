@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use lancemem::{
-    CollectionResult as RustCollection, CollectionSettings, CompactedSsTable as RustSsTable,
-    CompactionResult as RustResult, CompactionSettings,
+    CollectionResult as RustCollection, CollectionSettings, CompactedIndex as RustIndex,
+    CompactedSsTable as RustSsTable, CompactionResult as RustResult, CompactionSettings,
     DeletionVectorResult as RustDeletionVectors, FlushResult as RustFlush, LogHandling,
     RecordIndexReport as RustReport, TableStats as RustStats,
 };
@@ -20,8 +20,8 @@ use crate::repair::existing_shard;
 use crate::rules::MergeRule;
 use crate::runtime::run_on;
 use crate::values::{
-    CollectionResult, CompactedSsTable, CompactionResult, DeletionVectorResult, FlushResult,
-    FlushedLog, Garbage, RecordIndexReport, ShardLog, SkippedLog, TableStats,
+    CollectionResult, CompactedIndex, CompactedSsTable, CompactionResult, DeletionVectorResult,
+    FlushResult, FlushedLog, Garbage, RecordIndexReport, ShardLog, SkippedLog, TableStats,
 };
 
 /// Flushes the logs of a table: all of them, or those without an entry for `idle_for` whose claims
@@ -250,7 +250,13 @@ fn result(result: RustResult) -> CompactionResult {
         base_version: result.base_version,
         num_rows_in_logs: result.rows_in_logs,
         sstables: result.sstables.into_iter().map(compacted_sstable).collect(),
+        indexes: result.indexes.into_iter().map(compacted_index).collect(),
     }
+}
+
+fn compacted_index(index: RustIndex) -> CompactedIndex {
+    let RustIndex { name, linked_rows, built_rows, unindexed_rows, segments, reason } = index;
+    CompactedIndex { name, linked_rows, built_rows, unindexed_rows, segments, reason }
 }
 
 fn compacted_sstable(sstable: RustSsTable) -> CompactedSsTable {

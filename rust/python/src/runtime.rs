@@ -14,14 +14,15 @@ use tokio::runtime::Runtime;
 use crate::errors::{of_face, of_table};
 use crate::finalization::{detached, is_ending_elsewhere, outlive_interpreter};
 use crate::logging;
+use crate::progress::Followed;
 
 /// The runtime of the calling process.
 pub fn runtime() -> PyResult<Arc<Runtime>> {
     lancemem_face::runtime().map_err(of_face)
 }
 
-/// The interpreter, on a thread that has the GIL.
-struct Interpreter<'py>(Python<'py>);
+/// The interpreter, on a thread that has the GIL, and what follows its call.
+struct Interpreter<'py>(Python<'py>, Option<&'py Followed>);
 
 impl Host for Interpreter<'_> {
     type Error = PyErr;
@@ -35,7 +36,8 @@ impl Host for Interpreter<'_> {
     }
 
     fn check_signals(&self) -> PyResult<()> {
-        self.0.check_signals()
+        self.0.check_signals()?;
+        self.1.map_or(Ok(()), |followed| followed.report(self.0))
     }
 
     fn is_ending() -> bool {
@@ -57,7 +59,14 @@ pub fn run<T: Send>(
     work: impl Future<Output = lancemem::Result<T>> + Send,
 ) -> PyResult<T> {
     logging::follow_level(py)?;
-    lancemem_face::run(&Interpreter(py), work)
+    let Some(followed) = Followed::take() else {
+        return lancemem_face::run(&Interpreter(py, None), work);
+    };
+    let done = lancemem_face::run(&Interpreter(py, Some(&followed)), followed.count(work));
+    // Each stage of a call that succeeds is reported, however short the call was.
+    let reported = if done.is_ok() { followed.report(py) } else { Ok(()) };
+    followed.give_back();
+    reported.and(done)
 }
 
 /// [`run`] of work on the table at `uri`. Its error names the table.

@@ -18,6 +18,7 @@ use crate::errors::{InvalidInputError, to_py};
 use crate::filter::condition;
 use crate::input;
 use crate::scan::Scan;
+use crate::search_text::Asked;
 
 /// A search of a table, with the level of its snapshots and the jobs that they read.
 pub fn search_of_table(
@@ -26,8 +27,17 @@ pub fn search_of_table(
     (consistency, jobs): (Consistency, Vec<Arc<dyn LiveJob>>),
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Scan> {
+    let asked = Asked::of(query, options)?;
     let options = search_options(options, &table.schema())?.with_consistency(consistency);
-    let scan = table.search(query_vectors(query)?, options, jobs);
+    let vectors = asked.vectors.as_ref().map(query_vectors).transpose()?;
+    let scan = match (vectors, asked.text) {
+        (Some(vectors), None) => table.search(vectors, options, jobs),
+        (Some(vectors), Some((text, rerank))) => {
+            table.search_hybrid((vectors, text), rerank, options, jobs)
+        }
+        (None, Some((text, _))) => table.search_text(text, options, jobs),
+        (None, None) => Err(nothing_asked()),
+    };
     Ok(Scan::new(scan.map_err(|error| to_py(&error))?, table.uri()))
 }
 
@@ -38,9 +48,23 @@ pub fn search_of_snapshot(
     query: &Bound<'_, PyAny>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Scan> {
+    let asked = Asked::of(query, options)?;
     let options = search_options(options, &snapshot.schema)?;
-    let scan = table.search_of_snapshot(query_vectors(query)?, options, snapshot.clone());
+    let vectors = asked.vectors.as_ref().map(query_vectors).transpose()?;
+    let of = snapshot.clone();
+    let scan = match (vectors, asked.text) {
+        (Some(vectors), None) => table.search_of_snapshot(vectors, options, of),
+        (Some(vectors), Some((text, rerank))) => {
+            table.search_hybrid_of_snapshot((vectors, text), rerank, options, of)
+        }
+        (None, Some((text, _))) => table.search_text_of_snapshot(text, options, of),
+        (None, None) => Err(nothing_asked()),
+    };
     Ok(Scan::new(scan.map_err(|error| to_py(&error))?, table.uri()))
+}
+
+fn nothing_asked() -> lancemem::Error {
+    lancemem::Error::input("a search needs a vector or a text")
 }
 
 /// The options of a search of a table with these columns, from arguments by their names.

@@ -138,10 +138,11 @@ impl Snapshot {
     #[doc = docstring!("Snapshot.search")]
     #[pyo3(
         signature = (query, **options),
-        text_signature = "($self, query, *, column=None, k=10, columns=None, filter=None, \
-                          metric=None, nprobes=None, minimum_nprobes=None, maximum_nprobes=None, \
-                          ef=None, refine_factor=None, distance_range=None, prefilter=True, \
-                          exact=False, fast_search=False, offset=0)"
+        text_signature = "($self, query, *, query_type='auto', text=None, text_columns=None, \
+                          rerank=None, column=None, k=10, columns=None, filter=None, metric=None, \
+                          nprobes=None, minimum_nprobes=None, maximum_nprobes=None, ef=None, \
+                          refine_factor=None, distance_range=None, prefilter=True, exact=False, \
+                          fast_search=False, offset=0)"
     )]
     fn search(
         &self,

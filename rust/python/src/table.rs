@@ -14,8 +14,8 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ChangelogName, ColumnNames, Given, RunningJob, ScanColumns, ScanOrder, ShardName, level,
-    missing_keys,
+    ChangelogName, ColumnNames, Given, Moment, RunningJob, ScanColumns, ScanOrder, ShardName,
+    level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
 use crate::config::{Maintenance, WriterConfig};
@@ -27,6 +27,7 @@ use crate::job::Job;
 use crate::keys;
 use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
+use crate::progress::following;
 use crate::provider;
 use crate::repair;
 use crate::rules::MergeRule;
@@ -292,11 +293,11 @@ impl Table {
     #[doc = docstring!("Table.search")]
     #[pyo3(
         signature = (query, *, consistency="durable", jobs=None, **options),
-        text_signature = "($self, query, *, column=None, k=10, columns=None, filter=None, \
-                          metric=None, nprobes=None, minimum_nprobes=None, maximum_nprobes=None, \
-                          ef=None, refine_factor=None, distance_range=None, prefilter=True, \
-                          exact=False, fast_search=False, offset=0, consistency='durable', \
-                          jobs=None)"
+        text_signature = "($self, query, *, query_type='auto', text=None, text_columns=None, \
+                          rerank=None, column=None, k=10, columns=None, filter=None, metric=None, \
+                          nprobes=None, minimum_nprobes=None, maximum_nprobes=None, ef=None, \
+                          refine_factor=None, distance_range=None, prefilter=True, exact=False, \
+                          fast_search=False, offset=0, consistency='durable', jobs=None)"
     )]
     fn search(
         &self,
@@ -465,12 +466,12 @@ impl Table {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            *, mode="auto", dry_run=false, update_indexes=false, max_dead_share=None,
-            bytes_per_second=None, flush=false, count_logs=Some(true)
+            *, mode="auto", dry_run=false, update_indexes=true, max_dead_share=None,
+            bytes_per_second=None, flush=false, count_logs=Some(true), progress=None
         ),
-        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=False, \
+        text_signature = "($self, *, mode='auto', dry_run=False, update_indexes=True, \
                           max_dead_share=None, bytes_per_second=None, flush=False, \
-                          count_logs=True)"
+                          count_logs=True, progress=None)"
     )]
     fn compact(
         &self,
@@ -482,6 +483,7 @@ impl Table {
         bytes_per_second: Option<Given<u64>>,
         flush: bool,
         count_logs: Option<bool>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<CompactionResult> {
         let logs = maintain::logs(flush, count_logs.unwrap_or(true));
         let settings = maintain::settings(
@@ -492,18 +494,21 @@ impl Table {
             bytes_per_second,
             logs,
         )?;
-        maintain::compact(py, &*self.inner()?, &settings)
+        let table = self.inner()?;
+        following(py, progress, || maintain::compact(py, &table, &settings))
     }
 
     #[doc = docstring!("Table.collect_garbage")]
-    #[pyo3(signature = (*, dry_run=false, older_than=None))]
+    #[pyo3(signature = (*, dry_run=false, older_than=None, progress=None))]
     fn collect_garbage(
         &self,
         py: Python<'_>,
         dry_run: bool,
         older_than: Option<Duration>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<CollectionResult> {
-        maintain::collect_garbage(py, &*self.inner()?, dry_run, older_than)
+        let table = self.inner()?;
+        following(py, progress, || maintain::collect_garbage(py, &table, dry_run, older_than))
     }
 
     #[doc = docstring!("Table.refresh")]
@@ -526,8 +531,14 @@ impl Table {
     }
 
     #[doc = docstring!("Table.create_record_index")]
-    fn create_record_index(&self, py: Python<'_>) -> PyResult<RecordIndexReport> {
-        maintain::create_record_index(py, &*self.inner()?)
+    #[pyo3(signature = (*, progress=None))]
+    fn create_record_index(
+        &self,
+        py: Python<'_>,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<RecordIndexReport> {
+        let table = self.inner()?;
+        following(py, progress, || maintain::create_record_index(py, &table))
     }
 
     #[doc = docstring!("Table.drop_record_index")]
@@ -548,13 +559,15 @@ impl Table {
     }
 
     #[doc = docstring!("Table.write_deletion_vectors")]
-    #[pyo3(signature = (*, shard=None))]
+    #[pyo3(signature = (*, shard=None, progress=None))]
     fn write_deletion_vectors(
         &self,
         py: Python<'_>,
         shard: Option<ShardName>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<DeletionVectorResult> {
-        maintain::write_deletion_vectors(py, &*self.inner()?, shard)
+        let table = self.inner()?;
+        following(py, progress, || maintain::write_deletion_vectors(py, &table, shard))
     }
 
     #[doc = docstring!("Table.history")]
@@ -568,25 +581,6 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("Table({:?})", self.uri())
-    }
-}
-
-/// An older state of the base table.
-enum Moment {
-    Version(u64),
-    Time(SystemTime),
-}
-
-impl Moment {
-    fn of(version: Option<u64>, timestamp: Option<SystemTime>) -> PyResult<Option<Self>> {
-        match (version, timestamp) {
-            (None, None) => Ok(None),
-            (Some(version), None) => Ok(Some(Self::Version(version))),
-            (None, Some(time)) => Ok(Some(Self::Time(time))),
-            (Some(_), Some(_)) => {
-                Err(InvalidInputError::new_err("give version or timestamp, not both"))
-            }
-        }
     }
 }
 

@@ -138,6 +138,17 @@ value! {
     }
 }
 value! {
+    /// What a compaction did to an index of the base table.
+    CompactedIndex {
+        name: String,
+        linked_rows: u64,
+        built_rows: u64,
+        unindexed_rows: u64,
+        segments: usize,
+        reason: Option<String>,
+    }
+}
+value! {
     /// What a compaction did, or with `dry_run` would do.
     CompactionResult {
         num_generations: usize,
@@ -153,6 +164,7 @@ value! {
         base_version: u64,
         num_rows_in_logs: Option<u64>,
         sstables: Vec<CompactedSsTable>,
+        indexes: Vec<CompactedIndex>,
     }
 }
 value! {
@@ -519,6 +531,7 @@ impl From<lancemem::Shard> for Shard {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WriteResult>()?;
     module.add_class::<Acknowledged>()?;
+    module.add_class::<CompactedIndex>()?;
     module.add_class::<CompactedSsTable>()?;
     module.add_class::<Garbage>()?;
     module.add_class::<CollectionResult>()?;

@@ -27,6 +27,7 @@ pub struct CallArguments {
 pub struct Promise {
     pub durable: Option<bool>,
     pub sync_index: Option<bool>,
+    pub sync_search_index: Option<bool>,
     pub txn: Option<(String, i64)>,
     pub round_floats: bool,
 }
@@ -80,12 +81,13 @@ pub fn write<S: Sink>(
     change: Change,
     promise: Promise,
 ) -> PyResult<Acknowledged> {
-    let Promise { durable, sync_index, txn, round_floats } = promise;
+    let Promise { durable, sync_index, sync_search_index, txn, round_floats } = promise;
     let txn = bulk::txn(txn)?;
     let rows = rows()?;
     run_on(py, uri, async move {
         let rows = if round_floats { sink.round_floats(&rows)? } else { rows };
         let options = WriteOptions::default().durable(durable).sync_index(sync_index);
+        let options = options.sync_search_index(sync_search_index);
         sink.write(change.of(&rows), options.inline(true).txn(txn.as_ref())).await
     })
     .map(Acknowledged::from)

@@ -93,40 +93,52 @@ impl TableWriter {
 
     #[doc = docstring!("TableWriter.put")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
-    #[pyo3(signature = (data, *, durable=None, sync_index=None, txn=None, round_floats=false))]
+    #[pyo3(
+        signature = (
+            data, *, durable=None, sync_index=None, sync_search_index=None, txn=None,
+            round_floats=false
+        )
+    )]
     fn put(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
+        sync_search_index: Option<bool>,
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
-        let promise = Promise { durable, sync_index, txn, round_floats };
+        let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats };
         write(py, &self.uri, self.inner()?, rows, Change::Upsert, promise)
     }
 
     #[doc = docstring!("TableWriter.delete")]
-    #[pyo3(signature = (keys, *, durable=None, sync_index=None, txn=None))]
+    #[pyo3(
+        signature = (keys, *, durable=None, sync_index=None, sync_search_index=None, txn=None)
+    )]
     fn delete(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
+        sync_search_index: Option<bool>,
         txn: Option<(String, i64)>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
-        let promise = Promise { durable, sync_index, txn, round_floats: false };
+        let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats: false };
         write(py, &self.uri, self.inner()?, rows, Change::Delete, promise)
     }
 
     #[doc = docstring!("TableWriter.apply")]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
-        signature = (data, deletes, *, durable=None, sync_index=None, txn=None, round_floats=false)
+        signature = (
+            data, deletes, *, durable=None, sync_index=None, sync_search_index=None, txn=None,
+            round_floats=false
+        )
     )]
     fn apply(
         &self,
@@ -135,12 +147,13 @@ impl TableWriter {
         deletes: &Bound<'_, PyAny>,
         durable: Option<bool>,
         sync_index: Option<bool>,
+        sync_search_index: Option<bool>,
         txn: Option<(String, i64)>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);
         let rows = || input::batch_of_put(data);
-        let promise = Promise { durable, sync_index, txn, round_floats };
+        let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats };
         write(py, &self.uri, self.inner()?, rows, change, promise)
     }
 

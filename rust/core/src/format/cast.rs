@@ -21,6 +21,14 @@ use crate::types::{Error, Result, TypeName};
 
 /// What a caller does about floats that the column cannot hold exactly.
 const ROUND: &str = "; cast the column, or let round_floats=True store the nearest float";
+/// What a caller does about whole numbers that a float cannot hold exactly.
+const AS_FLOATS: &str = "; give the values as floats, to store the nearest";
+/// What a caller does about times without a zone, for a column that stores instants.
+const NAME_ZONE: &str = "; a time without a zone is no instant: give it one, such as \
+                         datetime(..., tzinfo=UTC) or pyarrow.compute.assume_timezone";
+/// What a caller does about instants, for a column of times without a zone.
+const LEAVE_ZONE: &str = "; convert the times to the zone that you mean, and remove it: \
+                          pyarrow.compute.local_timestamp";
 /// Characters of a value in an error.
 const MOST_SHOWN: usize = 100;
 
@@ -37,12 +45,18 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
         ))
     };
     if !is_castable(from, to) {
-        return Err(refused("no cast keeps every value"));
+        return Err(refused(&format!("no cast keeps every value{}", way_out(from, to))));
     }
     let unfit = |row: usize| {
         let value = shown(array, row);
-        let way_out = if narrows(from, to, Rounding::All) { ROUND } else { "" };
-        refused(&format!("row {row} has {value}, which does not fit{way_out}"))
+        let then = if narrows(from, to, Rounding::All) {
+            ROUND
+        } else if is_whole_for_float(from, to) {
+            AS_FLOATS
+        } else {
+            ""
+        };
+        refused(&format!("row {row} has {value}, which does not fit{then}"))
     };
     let rounded = rounded(array, field, Rounding::Vectors)?;
     let options = CastOptions { safe: false, ..CastOptions::default() };
@@ -56,12 +70,27 @@ pub(super) fn lossless_cast(array: &ArrayRef, field: &Field) -> Result<ArrayRef>
             None => unfit(row),
         }
     })?;
+    // A float may be beyond the integers that it is compared with: 2^63 stands for 2^63 - 1.
     let back = cast_with_options(&cast, given.data_type(), &options)
-        .map_err(|error| refused(&error.to_string()))?;
+        .map_err(|_| unfit(first_refused(&cast, given.data_type(), &options)))?;
     if back.to_data() != given.to_data() {
         return Err(unfit(first_difference(given, &back)));
     }
     Ok(cast)
+}
+
+/// What a caller does about a column of a type that no cast brings to the table's.
+fn way_out(from: &DataType, to: &DataType) -> String {
+    match (from, to) {
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => NAME_ZONE.to_owned(),
+        (DataType::Timestamp(_, Some(_)), DataType::Timestamp(_, None)) => LEAVE_ZONE.to_owned(),
+        (DataType::FixedSizeList(_, given), DataType::FixedSizeList(_, width))
+            if given != width =>
+        {
+            format!("; the column stores vectors of {width} values, the rows bring {given}")
+        }
+        _ => format!("; convert the values to {} before the write", TypeName(to)),
+    }
 }
 
 /// A value as text, of which a long one shows its beginning.
@@ -173,6 +202,14 @@ pub(super) fn parts_of(entries: &DataType) -> Option<&[FieldRef]> {
     }
 }
 
+/// Whether integers come for floats, alone or as items of lists.
+fn is_whole_for_float(from: &DataType, to: &DataType) -> bool {
+    match (item_of(from), item_of(to)) {
+        (Some(from), Some(to)) => is_whole_for_float(from.data_type(), to.data_type()),
+        _ => from.is_integer() && to.is_floating(),
+    }
+}
+
 fn is_same_family(from: &DataType, to: &DataType) -> bool {
     let family = |data_type: &DataType| match data_type {
         DataType::Null => Family::Null,
@@ -198,7 +235,9 @@ fn is_same_family(from: &DataType, to: &DataType) -> bool {
         return is_castable(from, value) || from == value.as_ref();
     }
     let (from, to) = (family(from), family(to));
-    from == Family::Null || (from == to && from != Family::Other)
+    // Whole numbers are often written for floats: `[1, 0, 0]` for a vector.
+    let is_whole = from == Family::Integer && to == Family::Float;
+    from == Family::Null || is_whole || (from == to && from != Family::Other)
 }
 
 #[derive(PartialEq)]

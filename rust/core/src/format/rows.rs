@@ -171,7 +171,8 @@ impl RowSchema {
         for field in self.logical.fields() {
             let Some(array) = batch.column_by_name(field.name()) else {
                 return Err(Error::input(format!(
-                    "column '{}' of type {} is missing",
+                    "column '{}' of type {} is missing; a write takes whole rows: give every \
+                     column, with nulls where there is no value, or change some columns by update",
                     field.name(),
                     TypeName(field.data_type())
                 )));
@@ -209,7 +210,10 @@ impl RowSchema {
         if self.has_key() {
             return Ok(());
         }
-        Err(Error::input("the table has no primary key, so rows cannot be deleted by key"))
+        Err(Error::input(
+            "the table has no primary key, so rows cannot be deleted by key; a table gets its \
+             key when it is created or enabled: primary_key=",
+        ))
     }
 
     /// Deletes by key, with these columns of `sequence_by`.
@@ -459,7 +463,13 @@ impl RowSchema {
         for (index, field) in batch.schema_ref().fields().iter().enumerate() {
             let name = field.name();
             if self.logical.column_with_name(name).is_none() && !is_unnamed_index(name) {
-                return Err(Error::input(format!("column '{name}' is not in the table")));
+                let fields = self.logical.fields().iter();
+                let known: Vec<&str> = fields.map(|it| it.name().as_str()).collect();
+                return Err(Error::input(format!(
+                    "column '{name}' is not in the table; it has {}; leave the column out, or \
+                     add it to the table first",
+                    known.join(", ")
+                )));
             }
             refuse_repeated(batch, index)?;
         }
@@ -483,8 +493,12 @@ impl RowSchema {
         if (is_key || !field.is_nullable())
             && let Some(row) = null_row(&array)
         {
-            let role = if is_key { "primary key column" } else { "column" };
-            return Err(Error::input(format!("{role} '{name}' is null in row {row}")));
+            let (role, then) = if is_key {
+                ("primary key column", "; every row needs its key: fill it, or drop the row")
+            } else {
+                ("column", "")
+            };
+            return Err(Error::input(format!("{role} '{name}' is null in row {row}{then}")));
         }
         if let Some(part) = null_part(field.data_type(), &array) {
             return Err(part_is_null(name, part));

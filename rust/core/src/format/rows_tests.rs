@@ -161,16 +161,12 @@ fn a_missing_an_unknown_and_a_doubled_column_are_each_named() {
     let v: ArrayRef = Arc::new(Float64Array::from(vec![1.0]));
     let s: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let missing = batch(vec![("id", id.clone()), ("s", s.clone())]);
-    assert_eq!(
-        schema().accept(&missing).unwrap_err().to_string(),
-        "column 'v' of type double is missing"
-    );
+    let refused = schema().accept(&missing).unwrap_err().to_string();
+    assert!(refused.starts_with("column 'v' of type double is missing; "), "{refused}");
     let all = [("id", id.clone()), ("v", v), ("s", s)];
     let unknown = batch([all.to_vec(), vec![("x", id.clone())]].concat());
-    assert_eq!(
-        schema().accept(&unknown).unwrap_err().to_string(),
-        "column 'x' is not in the table"
-    );
+    let refused = schema().accept(&unknown).unwrap_err().to_string();
+    assert!(refused.starts_with("column 'x' is not in the table; it has id, v, s; "), "{refused}");
     let doubled = batch([all.to_vec(), vec![("id", id)]].concat());
     assert_eq!(schema().accept(&doubled).unwrap_err().to_string(), "column 'id' is given twice");
 }
@@ -182,10 +178,8 @@ fn a_null_key_is_named_by_column_and_row() {
         ("v", Arc::new(Float64Array::from(vec![1.0, 2.0]))),
         ("s", Arc::new(StringArray::from(vec!["a", "b"]))),
     ]);
-    assert_eq!(
-        schema().accept(&rows).unwrap_err().to_string(),
-        "primary key column 'id' is null in row 1"
-    );
+    let refused = schema().accept(&rows).unwrap_err().to_string();
+    assert!(refused.starts_with("primary key column 'id' is null in row 1; "), "{refused}");
 }
 
 #[test]

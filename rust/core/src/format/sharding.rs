@@ -110,7 +110,7 @@ impl Sharding {
         if !key.is_empty() && !key.contains(column) {
             return Err(Error::input(format!(
                 "sharding column '{column}' is not part of the primary key ({}), so two versions \
-                 of a key could land in two shards",
+                 of a key could land in two shards; shard by a key column",
                 key.join(", ")
             )));
         }

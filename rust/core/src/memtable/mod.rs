@@ -3,13 +3,14 @@
 //! Owns: the batches of one generation, their key index and their size.
 //! Does not own: durability and visibility (the shard derives both), or the WAL.
 //!
-//! Reading order: `rows`, `index`, `view`. One writer pushes under the shard's lock; the keys
+//! Reading order: `rows`, `index`, `secondary`, `view`. One writer pushes under the shard's lock; the keys
 //! of what was pushed are indexed by the first thread that needs them: a put, a background task, a
 //! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
 mod choice;
 mod index;
 mod rows;
+mod secondary;
 mod view;
 
 use std::fmt::Debug;
@@ -25,12 +26,14 @@ use parking_lot::Mutex;
 use shuttle::sync::atomic::AtomicUsize;
 
 pub use choice::Chosen;
+pub use secondary::{IndexAccount, MakeIndex, SecondaryIndex};
 pub use view::MemTableView;
 
 use crate::merge::Choosing;
 use crate::types::{Generation, KeyBlock, KeyIndexKind};
 use index::{HashIndex, KeyIndex, SkipListIndex};
 use rows::Rows;
+use secondary::SecondaryIndexes;
 
 /// Encodes the primary keys of batches, in the order-preserving form that an index compares.
 pub trait EncodeKeys: Debug + Send + Sync {
@@ -59,6 +62,7 @@ pub struct MemTable {
     layout: MemTableLayout,
     rows: Rows,
     index: Box<dyn KeyIndex>,
+    secondary: SecondaryIndexes,
     /// Batches in the index; its lock admits one inserting thread at a time.
     indexing: Mutex<usize>,
     indexed: AtomicUsize,
@@ -80,6 +84,7 @@ impl MemTable {
             layout,
             rows: Rows::default(),
             index,
+            secondary: SecondaryIndexes::default(),
             indexing: Mutex::new(0),
             indexed: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -141,6 +146,22 @@ impl MemTable {
         }
         self.index_through(indexed + step);
         true
+    }
+
+    /// Returns when the first `batches` batches are in the index of `maker`.
+    pub fn index_search_through(&self, maker: &dyn MakeIndex, batches: usize) {
+        let batches = batches.min(self.rows.batches());
+        self.secondary.through(maker, self.schema(), &self.rows, batches);
+    }
+
+    /// Counts the bytes of its secondary indexes in `account`, until [`Self::close_index_account`].
+    pub fn count_indexes_in(&self, account: &IndexAccount) {
+        self.secondary.count_in(account);
+    }
+
+    /// Takes the bytes of its secondary indexes out of their account: its rows left the shard.
+    pub fn close_index_account(&self) {
+        self.secondary.close_account();
     }
 
     /// Rows pushed so far.

@@ -12,6 +12,7 @@ use arrow_schema::SchemaRef;
 use super::MemTable;
 use super::choice::Chosen;
 use super::index::{self, KeyIndex};
+use super::secondary::{MakeIndex, SecondaryIndex};
 use crate::merge::Choosing;
 use crate::types::{Generation, KeyBlock, Result, RowPosition};
 
@@ -117,6 +118,14 @@ impl MemTableView {
     pub fn locate(&self, position: RowPosition) -> (&RecordBatch, usize) {
         let (batch, row) = self.place(position);
         (self.batch(batch), row)
+    }
+
+    /// The index of `maker` with all rows of the view in it, and maybe with later ones; `None` where
+    /// rows of this schema have none. The calling thread indexes what no other thread has.
+    #[must_use]
+    pub fn secondary(&self, maker: &dyn MakeIndex) -> Option<Arc<dyn SecondaryIndex>> {
+        let memtable = &self.memtable;
+        memtable.secondary.through(maker, memtable.schema(), &memtable.rows, self.batches)
     }
 
     /// For every row whether it is the newest of its key, whatever the rule chooses; all rows where

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::flush::Flusher;
 use super::writer::Shared;
+use crate::memtable::IndexAccount;
 use crate::types::{Error, Result};
 
 const COMPACTION_POLL: Duration = Duration::from_millis(100);
@@ -20,6 +21,8 @@ const COMPACTION_POLL: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     bytes: AtomicUsize,
+    /// Bytes of secondary indexes of these MemTables.
+    pub indexes: IndexAccount,
     waiting: AtomicUsize,
     /// Tokio's mutex is fair: it is locked in the order of the calls.
     turn: tokio::sync::Mutex<()>,
@@ -39,9 +42,9 @@ impl Admission {
         Self { bytes: AtomicUsize::new(bytes), ..Self::default() }
     }
 
-    /// Bytes of active and frozen MemTables and of admitted puts.
+    /// Bytes of active and frozen MemTables, their indexes included, and of admitted puts.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Acquire)
+        self.bytes.load(Ordering::Acquire) + self.indexes.bytes()
     }
 
     /// Number of waiting puts.
@@ -57,7 +60,8 @@ impl Admission {
     /// Reserves `bytes` where the account is within `budget`. One put may exceed the budget, so a
     /// put larger than the budget is possible, and the excess is at most one put.
     fn try_admit(&self, bytes: usize, budget: usize) -> Option<Admitted<'_>> {
-        let within = |used: usize| (used <= budget).then(|| used + bytes);
+        let indexes = self.indexes.bytes();
+        let within = |used: usize| (used + indexes <= budget).then(|| used + bytes);
         self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, within).ok()?;
         Some(Admitted { admission: self, bytes })
     }

@@ -83,6 +83,8 @@ pub struct WriteOptions<'a> {
     pub durable: Option<bool>,
     /// Whether to return only after the keys are in the key index.
     pub sync_index: Option<bool>,
+    /// Whether to return only after the rows are in the indexes that searches of rows in memory use.
+    pub sync_search_index: Option<bool>,
     /// Whether the thread that polls the write does nothing else meanwhile. A thread that may block
     /// on a disk ([`waiting_here`](crate::store::waiting_here)) then appends to the log itself.
     pub inline: bool,
@@ -102,6 +104,12 @@ impl<'a> WriteOptions<'a> {
     #[must_use]
     pub fn sync_index(self, sync_index: impl Into<Option<bool>>) -> Self {
         Self { sync_index: sync_index.into(), ..self }
+    }
+
+    /// Sets [`Self::sync_search_index`].
+    #[must_use]
+    pub fn sync_search_index(self, sync_search_index: impl Into<Option<bool>>) -> Self {
+        Self { sync_search_index: sync_search_index.into(), ..self }
     }
 
     /// Sets [`Self::inline`].

@@ -129,7 +129,8 @@ impl ShardIdentity {
             return Ok(());
         };
         Err(Error::input(format!(
-            "row {row} belongs to shard {} by its column '{column}', this job owns shard {own}",
+            "row {row} belongs to shard {} by its column '{column}', this job owns shard {own}; a \
+             writer of the table sends each row to its shard",
             ordinals[row]
         )))
     }

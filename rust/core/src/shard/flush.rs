@@ -17,7 +17,7 @@ use super::transactions::{JobTxns, expiry};
 use super::writer::Shared;
 use super::{SsTableSink, memtable_layout};
 use crate::format::ShardManifest;
-use crate::memtable::{MemTable, MemTableView};
+use crate::memtable::{MakeIndex, MemTable, MemTableView};
 use crate::store::{Backoff, ManifestStore};
 use crate::types::{Error, ErrorKind, Generation, Result, ShardId, Txns, WalPosition, WriterEpoch};
 
@@ -55,6 +55,10 @@ struct Listed {
 }
 
 impl Flusher {
+    pub fn search_indexes(&self) -> Arc<[Arc<dyn MakeIndex>]> {
+        self.sink.search_indexes()
+    }
+
     pub fn new(sink: Arc<dyn SsTableSink>, manifests: Arc<ManifestStore>, txns: JobTxns) -> Self {
         Self {
             sink,
@@ -263,6 +267,7 @@ impl Shared {
         self.flusher.txns.lock().flushed(generation, listed.now);
         let bytes = oldest.memtable.bytes();
         self.admission.release(bytes);
+        oldest.memtable.close_index_account();
         let time = started.elapsed();
         self.flusher.counters.flushed(bytes, time);
         self.log_flush(&rows, bytes, time);

@@ -66,7 +66,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use crate::format::{KeyEncoder, RowSchema, SsTable};
-use crate::memtable::{EncodeKeys, MemTableLayout, MemTableView};
+use crate::memtable::{EncodeKeys, MakeIndex, MemTableLayout, MemTableView};
 use crate::types::{KeyBlock, KeyIndexKind, Result};
 
 impl EncodeKeys for KeyEncoder {
@@ -100,6 +100,12 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
 pub trait SsTableSink: Send + Sync + std::fmt::Debug {
     /// Writes `rows`, all rows of one generation, and returns its manifest entry.
     async fn write(&self, rows: &MemTableView) -> Result<SsTable>;
+
+    /// The indexes of rows in memory that a put with `sync_search_index` fills. Makes no request to
+    /// storage.
+    fn search_indexes(&self) -> Arc<[Arc<dyn MakeIndex>]> {
+        Arc::from([])
+    }
 }
 
 /// The columns of a job's table, which other processes change.

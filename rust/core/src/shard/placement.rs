@@ -88,6 +88,11 @@ impl Shared {
         if durable {
             self.start_append(&placed, num_rows, options.inline);
         }
+        if options.sync_search_index.unwrap_or(self.config.sync_search_index) {
+            for maker in self.flusher.search_indexes().iter() {
+                placed.memtable.index_search_through(maker.as_ref(), placed.batches);
+            }
+        }
         if indexed {
             placed.memtable.index_through(placed.batches);
         } else {
@@ -146,6 +151,7 @@ impl Shared {
         if let Some(txn) = txn {
             self.flusher.txns.lock().record(queued.generation, txn);
         }
+        memtable.count_indexes_in(&self.admission.indexes);
         let batches = memtable.push(rows.batch, rows.keys, bytes);
         Ok(Outcome::Placed(Placed { batches, queued: self.log.queue.push(queued), memtable }))
     }

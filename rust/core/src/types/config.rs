@@ -57,6 +57,9 @@ pub struct WriterConfig {
     /// Whether `put` returns only after its keys are in the key index. Without it a background
     /// task indexes them; reads that need the index do what is left themselves.
     pub sync_indexed_write: bool,
+    /// Whether `put` returns only after its rows are in the indexes that searches of rows in memory
+    /// use. Without it the first search that needs them adds the rows.
+    pub sync_search_index: bool,
     /// The structure of the key index.
     pub key_index: KeyIndexKind,
     /// Whether flushed SSTables get the indexes of the base table. A flush without them takes less
@@ -97,6 +100,7 @@ impl Default for WriterConfig {
         Self {
             durable_write: true,
             sync_indexed_write: true,
+            sync_search_index: false,
             key_index: KeyIndexKind::default(),
             index_flushed: true,
             fsync: true,
@@ -133,6 +137,7 @@ impl WriterConfig {
         match key {
             "durable_write" => self.durable_write = parse(key, value)?,
             "sync_indexed_write" => self.sync_indexed_write = parse(key, value)?,
+            "sync_search_index" => self.sync_search_index = parse(key, value)?,
             "key_index" => self.key_index = parse(key, value)?,
             "index_flushed" => self.index_flushed = parse(key, value)?,
             "fsync" => self.fsync = parse(key, value)?,
@@ -190,7 +195,11 @@ impl WriterConfig {
             ("max_compaction_wait_ms", self.max_compaction_wait.as_millis().to_string()),
             ("idle_flush_interval_ms", self.idle_flush_interval.as_millis().to_string()),
         ];
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        // Tables of earlier versions do not have this one, and a table that leaves it at its default
+        // stays equal to them.
+        let synced = self.sync_search_index.then(|| ("sync_search_index", "true".to_owned()));
+        let pairs = pairs.into_iter().chain(synced);
+        pairs.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// Size of one buffer of rows on the way to storage, a WAL entry or a page of an SSTable:
@@ -248,6 +257,7 @@ macro_rules! builders {
 builders! {
     with_durable_write: durable_write, bool;
     with_sync_indexed_write: sync_indexed_write, bool;
+    with_sync_search_index: sync_search_index, bool;
     with_key_index: key_index, KeyIndexKind;
     with_index_flushed: index_flushed, bool;
     with_fsync: fsync, bool;

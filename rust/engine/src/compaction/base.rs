@@ -19,6 +19,7 @@ use super::inputs::KeysOfSsTables;
 use super::throttle::Throttle;
 use crate::errors::{BaseContext, Context};
 use crate::record_index::RecordIndex;
+use crate::stages::{Stage, StageName};
 use crate::visibility::{BaseLookup, DeadRows, Pace};
 
 const LOOKING: &str = "looking up the base rows of a compaction";
@@ -130,6 +131,8 @@ impl BaseRows {
             let dead = self.of(id)?;
             Some(async move { (id, with_dead(&fragment, dead).await) })
         });
+        let writes: Vec<_> = writes.collect();
+        let stage = Stage::begin(StageName::WriteDeletions, writes.len());
         let mut writes = stream::iter(writes).buffered(CONCURRENT_WRITES);
         let (mut removed, mut updated) = (Vec::new(), Vec::new());
         while let Some((id, written)) = writes.next().await {
@@ -138,6 +141,7 @@ impl BaseRows {
                 Written::Changed(fragment) => updated.push(fragment),
                 Written::Removed => removed.push(id),
             }
+            stage.add(1_u64);
         }
         Ok((removed, updated))
     }

@@ -278,6 +278,32 @@ pub(crate) async fn commit_exactly(
     }
 }
 
+/// Commits `segments` beside the index segments that `base` has. The commit may follow later
+/// versions: Lance refuses it where one of them changed an index of the same name, or moved rows of
+/// a fragment that a segment covers.
+///
+/// # Errors
+/// As [`commit_exactly`].
+pub async fn commit_segments(
+    base: &Arc<Dataset>,
+    segments: Vec<IndexMetadata>,
+) -> std::result::Result<u64, Refused> {
+    let operation = Operation::CreateIndex { new_indices: segments, removed_indices: Vec::new() };
+    let transaction = TransactionBuilder::new(base.version().version, operation).build();
+    let handler = Arc::new(SyncedCommits::above(base));
+    let committed = CommitBuilder::new(base.clone())
+        .with_commit_handler(handler.clone())
+        .execute(transaction)
+        .await;
+    match committed {
+        Ok(committed) => Ok(committed.version().version),
+        Err(error) => {
+            let is_certain = !handler.attempted.load(Ordering::Relaxed);
+            Err(Refused { error: why(base, Err(error).context(COMMITTING)).await, is_certain })
+        }
+    }
+}
+
 /// `base` at its version, with a handler whose commits are whole and durable.
 ///
 /// # Errors

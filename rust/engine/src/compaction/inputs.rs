@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
+use crate::stages::{Stage, StageName};
 use crate::visibility::{
     ChosenRows, Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within,
 };
@@ -106,9 +107,11 @@ impl InputSsTables {
             return Ok(Self { sstables, keys: Some(Arc::default()) });
         }
         let (mut of_sstables, mut tombstones) = (Vec::new(), Vec::new());
+        let stage = Stage::begin(StageName::ReadKeys, sstables.len());
         for sstable in &sstables {
             of_sstables.push((sstable.id(), sstable.handle.keys(&snapshot.key).await?));
             tombstones.push(sstable.handle.tombstones().await?);
+            stage.add(1_u64);
         }
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         // A comparison of millions of keys would block a thread that writers share.

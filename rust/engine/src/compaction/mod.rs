@@ -8,11 +8,12 @@
 //! A compaction fences no writer, and jobs go on while it runs.
 //!
 //! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive), `base`
-//! (which base rows die), `link`, `rewrite`, `commit`. `rewrite_fragments` and `table_indexes`
-//! follow as commits of their own.
+//! (which base rows die), `link`, `rewrite`, `commit`. `index_segments`, `rewrite_fragments` and
+//! `table_indexes` follow as commits of their own.
 
 mod base;
 mod commit;
+mod index_segments;
 mod inputs;
 mod link;
 mod policy;
@@ -37,6 +38,7 @@ use object_store::path::Path;
 
 pub(crate) use commit::commit_exactly;
 pub use commit::committing;
+pub use index_segments::{LinkedSsTable, Segments, link_indexes};
 pub use policy::{
     CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,
 };
@@ -50,6 +52,7 @@ use crate::holds::{Hold, pass};
 use crate::schema::BaseVersion;
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
+use crate::stages::{Stage, StageName};
 use crate::visibility::{ChosenRows, Pace};
 use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
@@ -87,6 +90,25 @@ pub struct CompactionResult {
     pub rows_in_logs: Option<u64>,
     /// Each SSTable, its way and the reason.
     pub sstables: Vec<CompactedSsTable>,
+    /// The indexes of the base table that got segments, and those that lack rows.
+    pub indexes: Vec<CompactedIndex>,
+}
+
+/// What a compaction did to an index of the base table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactedIndex {
+    /// Its name.
+    pub name: String,
+    /// Rows whose entries in the indexes of SSTables became segments as they are.
+    pub linked_rows: u64,
+    /// Rows that Lance read to build a segment.
+    pub built_rows: u64,
+    /// Rows of the base table that it does not cover.
+    pub unindexed_rows: u64,
+    /// Its segments now.
+    pub segments: usize,
+    /// Why rows are not covered, or why the index of a linked SSTable was built of rows.
+    pub reason: Option<String>,
 }
 
 /// One SSTable of a compaction.
@@ -122,7 +144,7 @@ pub struct Compaction {
     decisions: Vec<Decision>,
     dead: BaseRows,
     throttle: Arc<Throttle>,
-    linked: Vec<(Arc<Dataset>, Fragment)>,
+    linked: Vec<LinkedSsTable>,
     late_rows: u64,
 }
 
@@ -230,7 +252,7 @@ impl Compaction {
 
     /// The SSTables that the commit linked, each with its new fragment.
     #[must_use]
-    pub fn linked(&self) -> &[(Arc<Dataset>, Fragment)] {
+    pub fn linked(&self) -> &[LinkedSsTable] {
         &self.linked
     }
 
@@ -283,12 +305,15 @@ impl Compaction {
         match commit_exactly(&self.base, operation, properties).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
-                let linked =
-                    self.that_are(Treatment::Link).map(|sstable| sstable.handle.dataset.clone());
                 // Linked fragments are the first of the new fragments, in the order of the
                 // SSTables.
-                let linked: Vec<_> = linked.zip(made_new).collect();
-                self.linked = linked;
+                let linked = self.that_are(Treatment::Link).zip(made_new);
+                let linked = linked.map(|(sstable, fragment)| LinkedSsTable {
+                    handle: sstable.handle.clone(),
+                    fragment,
+                    dead: sstable.dead.in_sstable().cloned().unwrap_or_default(),
+                });
+                self.linked = linked.collect();
                 Ok(result)
             }
             Err(refused) => {
@@ -322,10 +347,12 @@ impl Compaction {
         let first_id = base.manifest().max_fragment_id().map_or(0, |id| id + 1);
         let mut fragments: Vec<Fragment> = Vec::new();
         let mut copied_bytes = 0;
+        let stage = Stage::begin(StageName::LinkSsTables, self.that_are(Treatment::Link).count());
         for sstable in self.that_are(Treatment::Link) {
             let id = first_id + fragments.len() as u64;
             let linked = link::link_file(base, sstable, id, &self.throttle).await?;
             copied_bytes += linked.copied_bytes;
+            stage.add(1_u64);
             fragments.push(linked.fragment);
         }
         let sstables: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
@@ -447,10 +474,13 @@ async fn verified(
     throttle: &Throttle,
 ) -> Result<Snapshot> {
     let mut verified = snapshot.clone();
+    let sstables = verified.shards.iter().map(|shard| shard.sstables.len()).sum::<usize>();
+    let stage = Stage::begin(StageName::VerifySsTables, sstables);
     for sstable in verified.shards.iter_mut().flat_map(|shard| &mut shard.sstables) {
         let bytes = sstable.verified_bytes().await?;
         throttle.take(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         *sstable = open.verified(&snapshot.base, sstable).await?;
+        stage.add(1_u64);
     }
     Ok(verified)
 }

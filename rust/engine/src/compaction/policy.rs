@@ -54,7 +54,7 @@ pub struct CompactionSettings {
     /// Bytes a second that this compaction may read and write; 0 for no limit. Reads count where
     /// they look up keys in the base or verify checksums of SSTables.
     pub bytes_per_second: u64,
-    /// Whether the table's own indexes are updated with the new rows afterwards.
+    /// Whether the table's own indexes cover the new rows afterwards.
     pub update_indexes: bool,
     /// What a compaction does about the logs, whose rows it does not move.
     pub logs: LogHandling,
@@ -69,7 +69,7 @@ impl Default for CompactionSettings {
             small_bytes: 4 << 20,
             max_dead_share: 0.5,
             bytes_per_second: 0,
-            update_indexes: false,
+            update_indexes: true,
             logs: LogHandling::Ignore,
         }
     }

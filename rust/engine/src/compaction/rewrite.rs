@@ -26,6 +26,7 @@ use super::throttle::Throttle;
 use crate::errors::{Context, SsTableErrors, external};
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::set_batches;
+use crate::stages::{Stage, StageName};
 use crate::visibility::DeadRows;
 
 /// Rows a batch, the default of Lance's scans.
@@ -43,8 +44,10 @@ pub async fn rewrite(
 ) -> Result<Vec<Fragment>> {
     let action = "writing the rows of a compaction";
     let mut streams = Vec::with_capacity(sstables.len());
+    let rows: u64 = sstables.iter().map(|sstable| sstable.live_rows()).sum();
+    let stage = Stage::begin(StageName::RewriteRows, rows);
     for sstable in sstables {
-        streams.push(live_rows(sstable, table, throttle.clone()).await?);
+        streams.push(live_rows(sstable, table, throttle.clone(), stage.clone()).await?);
     }
     // Lance refuses an append without rows.
     let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
@@ -70,6 +73,7 @@ async fn live_rows(
     sstable: &InputSsTable,
     table: &TableSchema,
     throttle: Arc<Throttle>,
+    stage: Stage,
 ) -> Result<SendableRecordBatchStream> {
     let name = sstable.name();
     let names: Vec<String> =
@@ -97,6 +101,7 @@ async fn live_rows(
             }
         })
         .map(move |batch| batch.and_then(|batch| alive(&batch, &dead, &stored, &result)));
+    let rows = rows.inspect_ok(move |batch| stage.add(batch.num_rows()));
     let rows = rows.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
     Ok(Box::pin(RecordBatchStreamAdapter::new(table.columns.clone(), rows)))
 }

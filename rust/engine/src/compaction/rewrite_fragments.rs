@@ -13,6 +13,7 @@ use lancemem_core::types::{ErrorKind, Result};
 use super::commit::committing;
 use crate::errors::{Context, from_base};
 use crate::holds::{Hold, pass};
+use crate::stages::{Stage, StageName};
 
 const ACTION: &str = "rewriting base fragments of dead rows";
 
@@ -47,8 +48,10 @@ pub async fn rewrite_dead_fragments(base: &Dataset, max_dead_share: f64) -> Resu
         materialize_deletions_threshold: 0.0,
         ..CompactionOptions::default()
     };
+    let stage = Stage::begin(StageName::RewriteFragments, poor.len());
     let error = match rewrite(base, options).await {
         Ok((fragments_removed, base_version)) => {
+            stage.add(poor.len());
             return Ok(Rewritten { fragments_removed, base_version, is_overtaken: false });
         }
         Err(error) => error,

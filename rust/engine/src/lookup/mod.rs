@@ -18,6 +18,7 @@ mod missing;
 mod newer;
 mod pieces;
 mod sstables;
+mod superseded;
 mod take;
 mod wanted;
 
@@ -30,6 +31,7 @@ use futures::{StreamExt, TryStreamExt};
 use lancemem_core::types::{Error, Result};
 
 pub use newer::without_newer;
+pub use superseded::superseded;
 
 use crate::snapshot::Snapshot;
 use pieces::{Answers, Pieces};
@@ -108,7 +110,10 @@ pub async fn find_with(
     ahead: impl Future<Output = Option<Ahead>>,
 ) -> Result<FoundRows> {
     if snapshot.key.is_empty() {
-        return Err(Error::input("the table has no primary key, so rows cannot be found by key"));
+        return Err(Error::input(
+            "the table has no primary key, so rows cannot be found by key; read them by a \
+             condition (scan), or create the table with primary_key=",
+        ));
     }
     if let Some(rule) = snapshot.rule() {
         let wanted = Wanted::new(&snapshot.key, keys)?;

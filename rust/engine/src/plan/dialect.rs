@@ -4,8 +4,9 @@
 //! joins.
 //! Does not own: types (`filter`, `numerals`), or when a text is parsed.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -24,7 +25,11 @@ const MOST_PARTITIONS: usize = 16;
 /// A session whose SQL keeps the case of names, as Arrow and Lance do, and all digits of numbers.
 /// In it `now()` and `TIMESTAMPTZ` are instants.
 pub fn session() -> SessionContext {
-    SessionContext::new_with_config(config())
+    // To build a state collects all functions of DataFusion, which takes longer than a small read;
+    // to copy one clones their references.
+    static STATE: LazyLock<SessionState> =
+        LazyLock::new(|| SessionContext::new_with_config(config()).state_ref().read().clone());
+    SessionContext::new_with_state(STATE.clone())
 }
 
 /// The same, where sorts, aggregates and joins have bounded memory. Sorts and aggregates continue

@@ -216,6 +216,16 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
     Ok(expression.transform_up(rewrite)?.data)
 }
 
+/// Words of DataFusion's errors, and what a caller who meets them most often does.
+const WAYS_OUT: [(&str, &str); 3] = [
+    ("No field named", "; a column is written by its name, text in single quotes: 'Ada'"),
+    (
+        "Cannot infer common argument type",
+        "; compare values of one type, and join conditions by AND and OR: & and | work on bits",
+    ),
+    ("Error parsing timestamp", "; write a time with its seconds: TIMESTAMP '2024-01-01 12:00:00'"),
+];
+
 /// The input error for an error of DataFusion about a condition. DataFusion reports some of them as
 /// internal errors, such as a parameter without a value.
 pub(crate) fn invalid(action: &str, error: DataFusionError) -> Error {
@@ -225,6 +235,11 @@ pub(crate) fn invalid(action: &str, error: DataFusionError) -> Error {
         }
         other => return other,
     };
+    for (words, way_out) in WAYS_OUT {
+        if message.contains(words) {
+            message.push_str(way_out);
+        }
+    }
     if NO_SUCH_TIME.iter().any(|words| message.contains(words)) {
         message.push_str(
             "; the column's zone has no such time, or has it twice: write the instant, as in \

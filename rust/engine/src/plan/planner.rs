@@ -17,6 +17,8 @@
 //! Where an earlier scan of the same snapshot cached its dead rows, rows are chosen by position and
 //! keys are not read; otherwise by key. A whole scan by key caches the dead rows for the next one.
 //! A source whose keys cannot meet the condition has no arm, and is not compared with (`prune`).
+//! A part of a scan below many newer rows finds dead rows first: a source without a living row has
+//! no arm.
 //!
 //! The scan of an SSTable with an older schema runs no condition: names and types in the condition
 //! may mean other columns there.
@@ -43,6 +45,7 @@ use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, Freshness, Result};
+use roaring::RoaringBitmap;
 
 use super::first_rows::Turns;
 use super::memtable_scan::MemTableScan;
@@ -58,7 +61,8 @@ use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
 use crate::snapshot::{Snapshot, Source, SsTableHandle, set_batches};
 use crate::visibility::{
-    KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec, ScannedSsTable,
+    DeadRows, KnownRows, LazyChoice, MaskRecorder, MergeCache, Newest, NewestRowsExec,
+    PartDeadRows, ScannedSsTable,
 };
 
 /// The action that errors name.
@@ -83,6 +87,9 @@ pub struct ScanRequest {
     pub part: Option<ReadPart>,
     /// The sources whose rows are read.
     pub sources: ScanSources,
+    /// The fragments of the base table whose rows are read; `None` for all. Goes with sources by
+    /// arm alone.
+    pub base_fragments: Option<RoaringBitmap>,
 }
 
 /// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
@@ -136,7 +143,10 @@ pub async fn plan_scan(
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
     let is_base_only = pruned.len() == snapshot.sources().count();
     let known = if is_base_only { None } else { cache.dead_rows(snapshot).await? };
-    let planner = Planner::new(session, snapshot, &pruned, (cache, known), request, &output);
+    let mut planner = Planner::new(session, snapshot, &pruned, (cache, known), request, &output);
+    if pruned.is_empty() && request.limit.is_none() {
+        planner.find_dead_rows(cache).await?;
+    }
     let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
@@ -191,7 +201,10 @@ struct Planner<'a> {
     whole: Option<Filter>,
     output: &'a [String],
     part: Option<PartRows>,
+    base_fragments: Option<&'a RoaringBitmap>,
     known: Option<KnownRows>,
+    /// Dead rows that a part of the scan knows; `None` where rows are chosen as in a whole scan.
+    of_part: Option<PartDeadRows>,
     choice: Arc<LazyChoice>,
     /// The choice among rows in memory; `None` where no rows are in memory.
     memory: Option<Arc<LazyChoice>>,
@@ -205,7 +218,7 @@ impl<'a> Planner<'a> {
         snapshot: &'a Arc<Snapshot>,
         pruned: &[Pruned],
         (cache, known): (&Arc<MergeCache>, Option<KnownRows>),
-        request: &ScanRequest,
+        request: &'a ScanRequest,
         output: &'a [String],
     ) -> Self {
         let part = request.part.map(|part| part.rows(snapshot));
@@ -240,7 +253,9 @@ impl<'a> Planner<'a> {
             whole: request.filter.clone(),
             output,
             part,
+            base_fragments: request.base_fragments.as_ref(),
             known,
+            of_part: None,
             memory: has_memory.then(|| Arc::new(LazyChoice::of_memory(left.clone()))),
             choice: Arc::new(if pruned.is_empty() {
                 LazyChoice::new(left, cache.clone())
@@ -253,15 +268,33 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Finds the dead rows of a part, so that the plan reads no source that is dead whole.
+    async fn find_dead_rows(&mut self, cache: &MergeCache) -> Result<()> {
+        let Some(part) = &self.part else { return Ok(()) };
+        if self.is_base_only || self.snapshot.key.is_empty() || self.known.is_some() {
+            return Ok(());
+        }
+        let found = PartDeadRows::find(self.snapshot, &self.choice, cache, &part.fragments);
+        self.of_part = found.await?;
+        Ok(())
+    }
+
     /// The arm of the base table; `None` where no fragment need be read.
     async fn base(&self) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let is_never_replaced = self.snapshot.key.is_empty() || self.is_base_only;
         let newest = if is_never_replaced || (mutant!("B18") && self.whole.is_some()) {
             Newest::All
         } else {
-            self.by_position(0).unwrap_or_else(|| self.by_key(Freshness::Base))
+            let of_part = self.of_part.as_ref().and_then(PartDeadRows::of_base);
+            let newest = self.by_position(0).or_else(|| Some(self.below_memory(0, of_part?)));
+            newest.unwrap_or_else(|| self.by_key(Freshness::Base))
         };
-        let fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
+        let mut fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
+        if let Some(only) = self.base_fragments {
+            let all = || self.snapshot.base.fragments().iter().cloned().collect();
+            let is_read = |id: u64| u32::try_from(id).is_ok_and(|id| only.contains(id));
+            fragments.get_or_insert_with(all).retain(|fragment| is_read(fragment.id));
+        }
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
@@ -282,6 +315,11 @@ impl<'a> Planner<'a> {
         let newest = self.by_position(arm);
         let newest = newest.unwrap_or_else(|| self.in_sstable(arm, sstable));
         let range = self.range_in(arm, sstable);
+        if let Some(of_part) = &self.of_part
+            && of_part.supersede(sstable, range.as_ref())?
+        {
+            return Ok(None);
+        }
         // Positions of a range count from the first fragment, so none of them is left out.
         let fragments = match range {
             Some(_) => None,
@@ -417,16 +455,21 @@ impl<'a> Planner<'a> {
         if matches!(known, KnownRows::Exact(_)) {
             return Some(Newest::ByPosition { dead, above: None });
         }
+        Some(self.below_memory(arm, dead))
+    }
+
+    /// The choice by the position of flushed dead rows, and by key among rows in memory.
+    fn below_memory(&self, arm: usize, dead: Arc<DeadRows>) -> Newest {
         // Without flushed dead rows, no row addresses need be read.
         if let Some(choice) = self.memory.clone()
             && arm == 0
             && dead.is_empty()
         {
             let (freshness, key) = (Freshness::Base, self.snapshot.key.clone());
-            return Some(Newest::ByKey { choice, freshness, key });
+            return Newest::ByKey { choice, freshness, key };
         }
         let above = self.memory.clone().map(|memory| (memory, self.snapshot.key.clone()));
-        Some(Newest::ByPosition { dead, above })
+        Newest::ByPosition { dead, above }
     }
 
     fn by_key(&self, freshness: Freshness) -> Newest {

@@ -41,8 +41,8 @@ pub struct Pruned {
 }
 
 impl Pruned {
-    /// The flushed SSTable at `source`, of which an earlier scan found every row superseded.
-    pub(super) fn superseded(source: usize, sstable: &SsTableHandle) -> Self {
+    /// The flushed SSTable at `source`, of which every row is known to be superseded.
+    pub(crate) fn superseded(source: usize, sstable: &SsTableHandle) -> Self {
         Self { source, what: sstable.name(), why: "newer rows of their keys hide all its rows" }
     }
 }

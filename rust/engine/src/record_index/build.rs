@@ -29,6 +29,7 @@ use crate::sstable::{
     BlockSums, FileSum, Linked, PageMaker, PageStream, is_ours, link, local_path, page_stream,
     random_number, sync_folders, write_pages,
 };
+use crate::stages::{Stage, StageName};
 
 const ACTION: &str = "building the record index";
 /// Most rows of a built run. A build uses about 40 bytes of memory for each row, and its key. A
@@ -132,6 +133,8 @@ impl NewPages {
 /// # Errors
 /// A storage error, or an input error for more than 2^32 - 1 rows.
 pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Result<NewRun> {
+    let total: usize = fragments.iter().filter_map(|fragment| fragment.physical_rows).sum();
+    let stage = Stage::begin(StageName::IndexRows, total);
     let pages = NewPages::new(base, key).await?;
     let mut covered = Vec::with_capacity(fragments.len());
     let mut rows = Rows { batches: Vec::new(), keys: KeyBlock::default(), starts: Vec::new() };
@@ -139,7 +142,7 @@ pub async fn build(base: &Dataset, key: &[String], fragments: &[Fragment]) -> Re
         let id = address_half(fragment.id)?;
         let before = rows.keys.len();
         rows.starts.push((before, id));
-        read_fragment(base, key, fragment.id, &mut rows).await?;
+        read_fragment(base, key, fragment.id, &mut rows, &stage).await?;
         covered.push(IndexedFragment {
             in_sstable: id,
             id: fragment.id,
@@ -289,13 +292,20 @@ pub(super) fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-async fn read_fragment(base: &Dataset, key: &[String], id: u64, rows: &mut Rows) -> Result<()> {
+async fn read_fragment(
+    base: &Dataset,
+    key: &[String],
+    id: u64,
+    rows: &mut Rows,
+    stage: &Stage,
+) -> Result<()> {
     let fragment = fragment_of(base, id)?;
     let mut batches = column_batches(&fragment, key).await.in_base(ACTION)?;
     while let Some(batch) = batches.next().await {
         let batch = batch.in_base(ACTION)?;
         let names = KeyEncoder::new(batch.schema_ref(), key)?;
         rows.keys.append(&names.encode_block(&batch));
+        stage.add(batch.num_rows());
         let batch = batch.project(names.columns()).context(ACTION)?;
         let read = batch.schema();
         let plain = read

@@ -19,6 +19,7 @@ use super::open::{OpenRun, RecordIndex};
 use super::pages::LOOKUP;
 use crate::errors::{BaseContext, without_path};
 use crate::row_address::split_address;
+use crate::stages::{Stage, StageName};
 
 const ACTION: &str = "checking the record index";
 /// Pages that are read ahead.
@@ -61,18 +62,21 @@ pub async fn check(
         ..RecordIndexReport::default()
     };
     let mut found: BTreeMap<u32, Sum> = BTreeMap::new();
+    let entries: u64 = index.serving().map(|run| run.run.entries).sum();
+    let stage = Stage::begin(StageName::VerifyEntries, entries);
     for run in index.serving() {
         report.entries += run.run.entries;
-        if let Err(why) = walk(&index, run, &mut found).await {
+        if let Err(why) = walk(&index, run, &mut found, &stage).await {
             report.damage.push(format!("run {}: {why}", run.name));
         }
     }
+    let stage = Stage::begin(StageName::VerifyRows, rows_of(base, &index));
     for fragment in base.fragments().iter() {
         let Ok(id) = u32::try_from(fragment.id) else { continue };
         if !index.covers(id) {
             continue;
         }
-        let wanted = of_base(base, key, fragment.id).await?;
+        let wanted = of_base(base, key, fragment.id, &stage).await?;
         let found = found.get(&id).copied().unwrap_or_default();
         if found != wanted {
             report.damage.push(format!(
@@ -90,6 +94,7 @@ async fn walk(
     index: &RecordIndex,
     run: &OpenRun,
     found: &mut BTreeMap<u32, Sum>,
+    stage: &Stage,
 ) -> std::result::Result<(), String> {
     run.compare().await.map_err(|error| without_path(&error))?;
     let pages = run.pages().await.map_err(|error| without_path(&error))?;
@@ -115,6 +120,7 @@ async fn walk(
         }
         last = addresses.last().map(|address| (keys.get(keys.len() - 1).to_vec(), *address));
         entries += keys.len() as u64;
+        stage.add(keys.len());
         number += 1;
     }
     if entries != run.run.entries {
@@ -130,13 +136,21 @@ fn ascends(keys: &KeyBlock, addresses: &[u64], last: Option<&(Vec<u8>, u64)>) ->
         && (1..keys.len()).all(|row| entry(row - 1) < entry(row))
 }
 
-async fn of_base(base: &Dataset, key: &[String], fragment: u64) -> Result<Sum> {
+/// The rows of the fragments that the index covers.
+fn rows_of(base: &Dataset, index: &RecordIndex) -> usize {
+    let fragments = base.fragments().iter();
+    let covered = fragments.filter(|it| u32::try_from(it.id).is_ok_and(|id| index.covers(id)));
+    covered.filter_map(|fragment| fragment.physical_rows).sum()
+}
+
+async fn of_base(base: &Dataset, key: &[String], fragment: u64, stage: &Stage) -> Result<Sum> {
     let fragment = fragment_of(base, fragment)?;
     let mut batches = column_batches(&fragment, key).await.in_base(ACTION)?;
     let mut sum = Sum::default();
     let mut offset = 0;
     while let Some(batch) = batches.next().await {
         let batch = batch.in_base(ACTION)?;
+        stage.add(batch.num_rows());
         for key in KeyEncoder::new(batch.schema_ref(), key)?.encode_block(&batch).iter() {
             sum.add(key, offset);
             offset += 1;

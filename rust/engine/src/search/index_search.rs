@@ -4,6 +4,7 @@
 //!   ask Lance for the nearest m rows by the index, and for its unindexed rows by their vectors
 //!     drop the candidates whose keys have newer rows, count what is left
 //!       enough: compute their exact distances
+//!       not enough in an SSTable: compare all its keys once, and ask again without the dead rows
 //!       not enough: ask for eight times as many; after three rounds read the source instead
 //! ```
 //!
@@ -27,6 +28,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use lance::dataset::scanner::{RowAddrMask, RowAddrTreeMap, Scanner};
 use lance_file::version::ConcreteFileVersion;
 use lancemem_core::types::Result;
+use tokio::sync::OnceCell;
 
 use super::distance::Scorer;
 use super::distance_exec::NearestRows;
@@ -34,7 +36,7 @@ use super::indexed_source::{IndexedSource, SEARCHING};
 use super::layout::Layout;
 use super::request::SearchRequest;
 use crate::errors::{BaseContext, Context, external};
-use crate::lookup::without_newer;
+use crate::lookup::{superseded, without_newer};
 use crate::plan::{Leaf, ScanRequest, ScanSources, columns_of};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
@@ -62,6 +64,8 @@ pub(super) struct IndexSearch {
     pub source: IndexedSource,
     /// The caller's condition on the rows; it cannot fail on a superseded row.
     pub condition: Option<Expr>,
+    /// All superseded rows of an SSTable, compared by key once the first candidates were too few.
+    pub compared: Arc<OnceCell<Arc<DeadRows>>>,
 }
 
 /// Candidates of the index.
@@ -119,6 +123,9 @@ impl IndexSearch {
             if are_all || live.num_rows() >= self.wanted() {
                 return Ok(vec![self.scored(query, &live)?]);
             }
+            if self.compare_keys().await? {
+                continue;
+            }
             ask = ask.saturating_mul(GROWTH);
         }
         if self.request.options.fast_search {
@@ -126,6 +133,18 @@ impl IndexSearch {
             return Ok(vec![self.scored(query, &self.live(rows).await?)?]);
         }
         self.without_index(query).await
+    }
+
+    /// Compares all keys of an SSTable with those above it, so that Lance leaves the superseded rows
+    /// out and one more round suffices. False where that was done before, or Lance takes no mask.
+    async fn compare_keys(&self) -> Result<bool> {
+        let Some(sstable) = &self.source.sstable else { return Ok(false) };
+        if self.compared.initialized() || self.layout.key.is_empty() || self.takes_no_mask() {
+            return Ok(false);
+        }
+        let compare = async || superseded(&self.source.newer, sstable).await.map(Arc::new);
+        self.compared.get_or_try_init(compare).await?;
+        Ok(true)
     }
 
     /// Live candidates that the result needs, so that exact distances decide among enough of them.
@@ -194,14 +213,19 @@ impl IndexSearch {
         Ok(scanner)
     }
 
+    fn takes_no_mask(&self) -> bool {
+        self.source.dataset.manifest().uses_stable_row_ids()
+    }
+
     fn dead_rows(&self) -> Option<Arc<DeadRows>> {
-        self.source.dead.clone().filter(|dead| !dead.is_empty())
+        let dead = self.compared.get().or(self.source.dead.as_ref());
+        dead.filter(|dead| !dead.is_empty()).cloned()
     }
 
     /// The superseded rows, for Lance to leave out. Lance masks row ids, which are addresses only
     /// in a table without stable row ids.
     fn mask(&self) -> Option<RowAddrMask> {
-        if self.source.dataset.manifest().uses_stable_row_ids() {
+        if self.takes_no_mask() {
             return None;
         }
         let mut dead = RowAddrTreeMap::new();

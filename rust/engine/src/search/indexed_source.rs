@@ -32,8 +32,8 @@ pub(super) struct IndexedSource {
     pub newer: Arc<Snapshot>,
     /// The superseded rows, where they are known. Newer rows in memory may supersede more.
     pub dead: Option<Arc<DeadRows>>,
-    /// The name of the SSTable; `None` for the base table.
-    pub sstable: Option<Arc<str>>,
+    /// The SSTable; `None` for the base table.
+    pub sstable: Option<Arc<SsTableHandle>>,
 }
 
 /// The index of the base table of `snapshot` for `column`; `None` where it has none.
@@ -74,7 +74,7 @@ impl IndexedSource {
     /// Damage of the index; a storage error.
     pub async fn of_sstable(
         snapshot: &Arc<Snapshot>,
-        (arm, sstable): (usize, &SsTableHandle),
+        (arm, sstable): (usize, &Arc<SsTableHandle>),
         (column, metric): (&str, Metric),
         read: &[String],
         known: Option<&KnownRows>,
@@ -94,7 +94,7 @@ impl IndexedSource {
             index,
             newer: newer_than(snapshot, Some(arm - 1)),
             dead: known.map(|known| known.of_arm(snapshot, arm)),
-            sstable: Some(name.into()),
+            sstable: Some(sstable.clone()),
         }))
     }
 
@@ -110,7 +110,7 @@ impl IndexedSource {
     /// That error.
     pub fn planned<T>(&self, planned: lance_core::Result<T>) -> Result<T> {
         match &self.sstable {
-            Some(name) => planned.in_sstable(name),
+            Some(sstable) => planned.in_sstable(&sstable.name()),
             None => planned.map_err(|error| from_base(SEARCHING, error)),
         }
     }
@@ -121,7 +121,7 @@ impl IndexedSource {
     /// That error.
     pub fn named<T>(&self, read: lance_core::Result<T>) -> Result<T> {
         match &self.sstable {
-            Some(name) => read.in_sstable(name),
+            Some(sstable) => read.in_sstable(&sstable.name()),
             None => read.in_base(SEARCHING),
         }
     }
@@ -130,7 +130,7 @@ impl IndexedSource {
 impl fmt::Display for IndexedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.sstable {
-            Some(name) => f.write_str(name),
+            Some(sstable) => f.write_str(&sstable.name()),
             None => write!(f, "base version={}", self.dataset.version().version),
         }
     }

@@ -1,7 +1,7 @@
 //! The step of a search that reads wide columns of the chosen rows alone.
 //!
 //! Owns: [`LateColumnsStep`], a lookup by key in the search's own snapshot.
-//! Does not own: the lookup (`lookup`), or which columns are late (`layout`).
+//! Does not own: the lookup (`lookup`), or which columns are late (`layout`, `text`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::layout::Layout;
 use super::node::Step;
 use crate::errors::external;
 use crate::lookup::find;
@@ -24,12 +23,15 @@ use crate::snapshot::Snapshot;
 #[derive(Clone, Debug)]
 pub(super) struct LateColumnsStep {
     pub snapshot: Arc<Snapshot>,
-    pub layout: Arc<Layout>,
+    /// Their names.
+    pub late: Vec<String>,
+    /// The columns of the rows with the late ones.
+    pub schema: SchemaRef,
 }
 
 impl fmt::Display for LateColumnsStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "columns=[{}], by key", self.layout.late.join(", "))
+        write!(f, "columns=[{}], by key", self.late.join(", "))
     }
 }
 
@@ -38,7 +40,7 @@ impl Step for LateColumnsStep {
     const GATHERS: bool = true;
 
     fn schema(&self) -> SchemaRef {
-        self.layout.chosen()
+        self.schema.clone()
     }
 
     fn rows(
@@ -62,8 +64,7 @@ impl LateColumnsStep {
             return Ok(Vec::new());
         }
         let found = self.snapshot.columns.rows.accept_wanted(&chosen).map_err(external)?;
-        let found =
-            find(&self.snapshot, &found.batch, &self.layout.late).await.map_err(external)?;
+        let found = find(&self.snapshot, &found.batch, &self.late).await.map_err(external)?;
         if let Some(missing) = found.missing.first() {
             return Err(DataFusionError::Internal(format!(
                 "row {missing} of a search is not in the snapshot that it was found in"
@@ -79,7 +80,7 @@ impl LateColumnsStep {
     }
 
     fn joined(&self, chosen: &RecordBatch, late: &RecordBatch) -> PlanResult<RecordBatch> {
-        let schema = self.schema();
+        let schema = self.schema.clone();
         let column = |name: &String| -> PlanResult<ArrayRef> {
             let found = chosen.column_by_name(name).or_else(|| late.column_by_name(name));
             let missing = || DataFusionError::Internal(format!("column '{name}' was not read"));

@@ -6,6 +6,8 @@
 //!       TopKExec                 the nearest rows of each query, ties by key
 //!         IndexSearchExec        candidates of the base table or of an SSTable by its index, live
 //!                                rows alone
+//!         FlatSearchExec         nearest live rows of a MemTable or of a small SSTable, all of whose
+//!                                vectors are compared in memory
 //!         DistanceExec           exact distances of every row below it
 //!           the plan of a scan   newest rows of all other sources (`plan`)
 //! ```
@@ -21,6 +23,9 @@
 mod bounds;
 mod distance;
 mod distance_exec;
+mod flat_search;
+mod flat_source;
+mod hybrid;
 mod index_search;
 mod indexed_source;
 mod late_columns;
@@ -31,11 +36,14 @@ mod planner;
 mod query;
 mod request;
 mod table_index;
+mod text;
 mod top_k;
 mod vector_column;
 
 pub use crate::metric::Metric;
+pub use hybrid::{Rerank, Reranker};
 pub use options::{QueryVectors, SearchOptions};
+pub use text::{TextQuery, TextSearch};
 
 /// The column of a result that holds the distance of its row, as in Lance.
 pub const DISTANCE: &str = "_distance";

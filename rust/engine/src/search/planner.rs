@@ -1,20 +1,25 @@
 //! The plan of a search.
 //!
-//! Owns: which sources are searched by an index and which are read, and the nodes above them.
+//! Owns: which sources are compared in memory, searched by an index, read, or left out, and the
+//! nodes above them.
 //! Does not own: what the nodes do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::SessionContext;
 use futures::future::try_join_all;
+use lance::Dataset;
 use lancemem_core::types::{Error, Result};
 
 use super::Metric;
 use super::distance::Scorer;
 use super::distance_exec::DistanceStep;
+use super::flat_search::FlatSearch;
+use super::flat_source::{FlatBudget, FlatSource};
 use super::index_search::IndexSearch;
 use super::indexed_source::{IndexedSource, base_index};
 use super::late_columns::LateColumnsStep;
@@ -29,6 +34,10 @@ use crate::plan::{
 };
 use crate::snapshot::{Snapshot, Source};
 use crate::table::Table;
+use crate::visibility::KnownRows;
+
+/// Queries up to which a batch is compared in memory one by one.
+const FLAT_QUERIES: usize = 4;
 
 type Node = Arc<dyn ExecutionPlan>;
 
@@ -46,27 +55,88 @@ impl Planner<'_> {
     /// # Errors
     /// An input error for columns that are not there, or a search of an index that is not there.
     pub async fn plan(&self) -> Result<ScanPlan> {
-        let of_column = base_index(self.snapshot, &self.request.column.name).await?;
+        let of_column = if self.needs_index() {
+            base_index(self.snapshot, &self.request.column.name).await?
+        } else {
+            None
+        };
         let metric = self.metric(of_column.as_ref())?;
         let index = self.usable(of_column)?;
         let layout = Arc::new(self.layout(index.is_none())?);
+        let known = self.table.known_dead_rows(self.snapshot).await?;
         let scorer = Arc::new(Scorer {
             queries: self.request.queries.vectors.clone(),
             metric,
             range: self.request.options.distance_range,
         });
-        let indexed = self.indexed(index, metric, &layout).await?;
-        let left = self.left(&indexed);
+        let (dead, mut pruned) = self.without_live_rows(known.as_ref());
+        let flat = self.flat(&dead, &layout, known.as_ref());
+        let done: BTreeSet<usize> = flat.iter().map(|it| it.arm).chain(dead).collect();
+        let indexed = self.indexed(index, metric, &layout, (&done, known.as_ref())).await?;
+        let left = self.left(&indexed, &done);
         let by_index = indexed.into_iter().map(|source| self.by_index(source, &layout, &scorer));
-        let mut sources: Vec<Node> = by_index.collect();
-        let mut pruned = Vec::new();
+        let in_memory = flat.into_iter().map(|source| self.in_memory(source, &layout, &scorer));
+        let mut sources: Vec<Node> = by_index.chain(in_memory).collect();
         if let Some(left) = left.filter(|_| !self.request.options.fast_search) {
             let (read, left_out) = self.by_reading(left, &layout, &scorer).await?;
             sources.push(read);
-            pruned = left_out;
+            pruned.extend(left_out);
         }
-        let plan = self.above(union(sources)?, &layout)?;
+        let plan = self.above(union(sources, &layout)?, &layout)?;
         Ok(ScanPlan { plan, pruned })
+    }
+
+    /// Whether the search uses the base table's index, or its metric.
+    fn needs_index(&self) -> bool {
+        !self.request.options.exact || self.request.metric.is_none()
+    }
+
+    /// The arms of sources whose rows are all known to be dead.
+    fn without_live_rows(&self, known: Option<&KnownRows>) -> (BTreeSet<usize>, Vec<Pruned>) {
+        let (mut arms, mut pruned) = (BTreeSet::new(), Vec::new());
+        let Some(known) = known else { return (arms, pruned) };
+        let is_dead = |arm: usize, dataset: &Dataset| {
+            let dead = known.of_arm(self.snapshot, arm);
+            dataset.fragments().iter().all(|fragment| dead.is_whole(fragment))
+        };
+        if is_dead(0, &self.snapshot.base) {
+            arms.insert(0);
+        }
+        for (arm, (_, source)) in (1..).zip(self.snapshot.sources()) {
+            if let Source::SsTable(sstable) = source
+                && is_dead(arm, &sstable.dataset)
+            {
+                arms.insert(arm);
+                pruned.push(Pruned::superseded(arm - 1, sstable));
+            }
+        }
+        (arms, pruned)
+    }
+
+    /// The sources whose vectors are compared in memory.
+    fn flat(
+        &self,
+        dead: &BTreeSet<usize>,
+        layout: &Layout,
+        known: Option<&KnownRows>,
+    ) -> Vec<FlatSource> {
+        let options = &self.request.options;
+        // A scan reads a block of vectors once for all queries of a batch, and runs a condition
+        // where it reads the rows. A fast search is one of indexes alone. Keys alone do not tell which
+        // rows a merge rule shows; a scan does.
+        let is_batch = self.request.queries.vectors.len() > FLAT_QUERIES;
+        let has_rule = self.snapshot.rule().is_some();
+        if options.fast_search || is_batch || has_rule || self.request.prefilter().is_some() {
+            return Vec::new();
+        }
+        let mut budget = FlatBudget::of(self.snapshot);
+        let sources = (1..).zip(self.snapshot.sources()).filter(|(arm, _)| !dead.contains(arm));
+        let flat = sources.filter_map(|(arm, (_, source))| {
+            let is_stored = matches!(source, Source::SsTable(_));
+            let dead = known.filter(|_| is_stored).map(|known| known.of_arm(self.snapshot, arm));
+            FlatSource::of(self.snapshot, (arm, &source), layout, dead, &mut budget)
+        });
+        flat.collect()
     }
 
     /// Whether an index may stand for reading rows.
@@ -101,39 +171,45 @@ impl Planner<'_> {
         Ok(index)
     }
 
-    /// The sources that are searched by an index: the base table with `index`, and SSTables.
+    /// The sources that are searched by an index: the base table with `index`, and SSTables, without
+    /// those of the arms `done`.
     async fn indexed(
         &self,
         index: Option<TableIndex>,
         metric: Metric,
         layout: &Layout,
+        (done, known): (&BTreeSet<usize>, Option<&KnownRows>),
     ) -> Result<Vec<IndexedSource>> {
         if !self.may_use_indexes() {
             return Ok(Vec::new());
         }
-        let known = self.table.dead_rows(self.snapshot).await?;
-        let known = known.as_ref();
         let column = (self.request.column.name.as_str(), metric);
         let mut read: BTreeSet<String> = layout.read().into_iter().collect();
         read.extend(self.request.prefilter().map(Filter::columns).unwrap_or_default());
         let read: Vec<String> = read.into_iter().collect();
         let sstables = (1..).zip(self.snapshot.sources()).filter_map(|(arm, (_, source))| {
             let Source::SsTable(sstable) = source else { return None };
-            let of = (arm, sstable.as_ref());
+            if done.contains(&arm) {
+                return None;
+            }
+            let of = (arm, sstable);
             Some(IndexedSource::of_sstable(self.snapshot, of, column, &read, known))
         });
         let sstables = try_join_all(sstables).await?;
-        let base = index.map(|index| IndexedSource::of_base(self.snapshot, index, known));
+        let base = index.filter(|_| !done.contains(&0));
+        let base = base.map(|index| IndexedSource::of_base(self.snapshot, index, known));
         Ok(base.into_iter().chain(sstables.into_iter().flatten()).collect())
     }
 
-    /// The sources that are read, because they are not among `indexed`; `None` for none.
-    fn left(&self, indexed: &[IndexedSource]) -> Option<ScanSources> {
-        if indexed.is_empty() {
+    /// The sources that are read, because they are neither among `indexed` nor `done`; `None` for
+    /// none.
+    fn left(&self, indexed: &[IndexedSource], done: &BTreeSet<usize>) -> Option<ScanSources> {
+        if indexed.is_empty() && done.is_empty() {
             return Some(ScanSources::All);
         }
         let arms = 0..=self.snapshot.sources().count();
-        let is_left = |arm: &usize| indexed.iter().all(|source| source.arm != *arm);
+        let is_left =
+            |arm: &usize| !done.contains(arm) && indexed.iter().all(|source| source.arm != *arm);
         let left: Vec<usize> = arms.filter(is_left).collect();
         (!left.is_empty()).then(|| ScanSources::arms(left))
     }
@@ -173,6 +249,16 @@ impl Planner<'_> {
             scorer: scorer.clone(),
             source,
             condition,
+            compared: Arc::default(),
+        }))
+    }
+
+    fn in_memory(&self, source: FlatSource, layout: &Arc<Layout>, scorer: &Arc<Scorer>) -> Node {
+        Arc::new(LeafExec::new(FlatSearch {
+            request: self.request.clone(),
+            layout: layout.clone(),
+            scorer: scorer.clone(),
+            source,
         }))
     }
 
@@ -203,16 +289,18 @@ impl Planner<'_> {
         let mut rows: Node =
             Arc::new(StepExec::new(TopKStep { layout: of, queries, offset, k }, sources));
         if !layout.late.is_empty() {
-            let (snapshot, layout) = (self.snapshot.clone(), layout.clone());
-            rows = Arc::new(StepExec::new(LateColumnsStep { snapshot, layout }, rows));
+            let (snapshot, late) = (self.snapshot.clone(), layout.late.clone());
+            let step = LateColumnsStep { snapshot, late, schema: layout.chosen() };
+            rows = Arc::new(StepExec::new(step, rows));
         }
         let rows = filtered(self.session, rows, self.request.postfilter())?;
         projected(rows, &layout.result())
     }
 }
 
-fn union(mut sources: Vec<Node>) -> Result<Node> {
+fn union(mut sources: Vec<Node>, layout: &Layout) -> Result<Node> {
     match sources.pop() {
+        None => Ok(Arc::new(EmptyExec::new(layout.candidates()))),
         Some(only) if sources.is_empty() => Ok(only),
         last => {
             sources.extend(last);

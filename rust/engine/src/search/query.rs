@@ -69,9 +69,9 @@ impl Table {
 
 /// A search that has not begun.
 #[derive(Debug)]
-struct Search {
-    query: QueryVectors,
-    options: SearchOptions,
+pub(super) struct Search {
+    pub query: QueryVectors,
+    pub options: SearchOptions,
 }
 
 #[async_trait]

@@ -48,7 +48,8 @@ impl VectorColumn {
             let found = TypeName(field.data_type());
             Error::input(format!(
                 "column '{name}' holds {found}, which is no vector; search a column of \
-                 fixed_size_list of float16, float32, float64, int8 or uint8"
+                 fixed_size_list of float16, float32, float64, int8 or uint8, such as \
+                 pyarrow.list_(pyarrow.float32(), {width}) in the schema of create_table"
             ))
         })?;
         if column.width != width {
@@ -69,9 +70,11 @@ impl VectorColumn {
         let fitting: Vec<&Self> = all.iter().filter(|it| it.width == width).collect();
         match fitting.as_slice() {
             [only] => Ok((*only).clone()),
-            [] if all.is_empty() => Err(Error::input(
-                "the table has no column of vectors; add one of fixed_size_list of float32",
-            )),
+            [] if all.is_empty() => Err(Error::input(format!(
+                "the table has no column of vectors, which are fixed-size lists; create it with a \
+                 schema that has one, such as \
+                 pyarrow.list_(pyarrow.float32(), {width}): lists of any length are no vectors",
+            ))),
             [] => Err(Error::input(format!(
                 "query: no column has vectors of {width} numbers; the table has {}",
                 listed(&all.iter().collect::<Vec<_>>())

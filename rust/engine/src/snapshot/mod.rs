@@ -14,6 +14,7 @@ mod sstable_columns;
 mod sstable_keys;
 mod sstables;
 mod token;
+mod vector_rows;
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use row_readers::RowReaders;
 pub use sstable_keys::SsTableKeys;
 pub use sstables::{SsTableCache, SsTableHandle, read_ahead};
 pub use token::{ShardToken, SnapshotToken};
+pub use vector_rows::VectorRows;
 
 use crate::schema::TableSchema;
 

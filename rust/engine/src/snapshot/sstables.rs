@@ -1,6 +1,7 @@
 //! The open SSTables of a table in this process, shared by all its snapshots.
 //!
-//! Owns: one handle per SSTable, with the keys, filter, key index and tombstones read from it.
+//! Owns: one handle per SSTable, with the keys, filter, key index, tombstones and vectors read from
+//! it.
 //! Does not own: which SSTables a snapshot reads, or which cached value is evicted (`cache`).
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use super::readers;
 use super::row_readers::RowReaders;
 use super::sstable_columns::{read_hidden, read_keys, read_tombstones};
 use super::sstable_keys::SsTableKeys;
+use super::vector_rows::VectorRows;
 use crate::errors::{Context, SsTableErrors};
 use crate::schema::with_ids;
 use crate::sstable::{
@@ -61,6 +63,8 @@ pub struct SsTableHandle {
     filter: Arc<Cached<KeyFilter>>,
     index: Arc<Cached<KeyIndex>>,
     tombstones: Arc<Cached<RoaringBitmap>>,
+    /// By the column of vectors.
+    vectors: Mutex<HashMap<String, Arc<Cached<VectorRows>>>>,
     /// Whether filter and index hold every key of the SSTable.
     trusted: bool,
     /// Whether files are compared with their checksums.
@@ -74,6 +78,7 @@ pub struct SsTableHandle {
     pub row_bytes: Option<u64>,
     /// Pages of the key index that lookups have read.
     pages_read: AtomicU64,
+    budget: Arc<CacheBudget>,
     /// Set once the files of its indexes were compared with their checksums.
     verified_indexes: OnceCell<()>,
 }
@@ -166,9 +171,23 @@ impl SsTableHandle {
         Ok(Some(&self.dataset))
     }
 
+    /// The SSTable as a dataset whose Lance indexes may be moved: as [`Self::indexed`], with files
+    /// of any size compared with their checksums.
+    ///
+    /// # Errors
+    /// Damage, with the file's name; a storage error.
+    pub async fn with_whole_indexes(&self) -> Result<Option<&Arc<Dataset>>> {
+        let Some(dataset) = self.indexed().await? else { return Ok(None) };
+        let bytes = self.stamps(SsTableFiles::Indexes).await?.bytes();
+        if bytes.is_some_and(|bytes| bytes > COMPARED_BYTES) {
+            self.compare(SsTableFiles::Indexes).await?;
+        }
+        Ok(Some(dataset))
+    }
+
     /// Compares all files of the SSTable but its Lance indexes with their checksums, where they lie
     /// on a local disk: an object store has checksums of its own. An SSTable that lance wrote has no
-    /// checksums. A compaction leaves indexes behind, so a damaged one does not keep rows from it.
+    /// checksums. A compaction can do without indexes, so a damaged one does not keep rows from it.
     ///
     /// # Errors
     /// Damage, with the file's name; a storage error.
@@ -266,6 +285,29 @@ impl SsTableHandle {
     /// A storage error, or damage. An SSTable without a data file counts as damaged.
     pub async fn physical_and_hidden_rows(&self) -> Result<(u64, RoaringBitmap)> {
         read_hidden(&self.dataset, &self.name()).await
+    }
+
+    /// Rows of the data file, hidden ones and tombstones included.
+    #[must_use]
+    pub const fn physical_rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The vectors of `column` with the key columns `key`, of all visible rows.
+    ///
+    /// # Errors
+    /// A storage error, or damage.
+    pub async fn vectors(&self, column: &str, key: &[String]) -> Result<Arc<VectorRows>> {
+        let place = column.to_owned();
+        let slot =
+            self.vectors.lock().entry(place).or_insert_with(|| Cached::new(&self.budget)).clone();
+        let read = async {
+            let names: Vec<String> = key.iter().cloned().chain([column.to_owned()]).collect();
+            let vectors = VectorRows::read(&self.dataset, &names, &self.name()).await?;
+            let bytes = vectors.heap_bytes();
+            Ok((vectors, bytes))
+        };
+        slot.get_or_read(read).await
     }
 
     /// Row positions of the tombstones.
@@ -524,6 +566,8 @@ impl SsTableCache {
             filter: Cached::new(&self.budget),
             index: Cached::new(&self.budget),
             tombstones: Cached::new(&self.budget),
+            vectors: Mutex::default(),
+            budget: self.budget.clone(),
             trusted: is_ours(&dataset),
             verifies: self.verifies.load(Ordering::Relaxed),
             compared: None,

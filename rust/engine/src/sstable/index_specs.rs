@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::{Array, FixedSizeListArray};
 use arrow_schema::DataType;
 use datafusion::common::runtime::SpawnedTask;
 use lance::Dataset;
@@ -22,7 +23,7 @@ use lance_index::pbold::InvertedIndexDetails;
 use lance_index::scalar::InvertedIndexParams;
 use lance_index::vector::flat::index::FlatQuantizer;
 use lance_index::vector::ivf::storage::IvfModel;
-use lance_index::vector::quantizer::Quantizer;
+use lance_index::vector::quantizer::{Quantization, Quantizer};
 use lance_index::{INDEX_AUXILIARY_FILE_NAME, is_system_index};
 use lance_linalg::distance::DistanceType;
 use lance_table::format::IndexMetadata;
@@ -176,15 +177,53 @@ async fn spec_of(base: &Dataset, index: IndexMetadata) -> Result<Option<IndexSpe
 pub async fn model_of(base: &Dataset, index: &IndexMetadata) -> Result<Option<Model>> {
     let of_field = |field: i32| base.schema().field_by_id(field);
     let Some(column) = index.fields.first().copied().and_then(of_field) else { return Ok(None) };
-    let mut files = index.files.iter().flatten();
-    let is_old = index.files.is_some() && !files.any(|it| it.path == INDEX_AUXILIARY_FILE_NAME);
-    if is_old || index.fragment_bitmap.as_ref().is_some_and(roaring::RoaringBitmap::is_empty) {
+    if !is_trained(index) {
         return Ok(None);
     }
     let opened = base.open_vector_index(&column.name, &index.uuid, &NoOpMetricsCollector).await?;
     let Some(centroids) = opened.ivf_model().centroids.clone() else { return Ok(None) };
     let (quantizer, metric) = (opened.quantizer(), opened.metric_type());
     Ok(Some(Model { ivf: IvfModel::new(centroids, None), quantizer, metric }))
+}
+
+/// Whether a vector index has a model, and its format is not that of Lance's first versions.
+pub(super) fn is_trained(index: &IndexMetadata) -> bool {
+    let mut files = index.files.iter().flatten();
+    let is_old = index.files.is_some() && !files.any(|it| it.path == INDEX_AUXILIARY_FILE_NAME);
+    !is_old && !index.fragment_bitmap.as_ref().is_some_and(roaring::RoaringBitmap::is_empty)
+}
+
+/// Whether two quantizers give every vector the same code.
+pub(super) fn is_same_model(one: &Quantizer, other: &Quantizer) -> bool {
+    match (one, other) {
+        (Quantizer::Flat(one), Quantizer::Flat(other)) => {
+            one.metadata(None).dim == other.metadata(None).dim
+        }
+        (Quantizer::FlatBin(one), Quantizer::FlatBin(other)) => {
+            one.metadata(None).dim == other.metadata(None).dim
+        }
+        (Quantizer::Product(one), Quantizer::Product(other)) => {
+            one.num_sub_vectors == other.num_sub_vectors
+                && one.num_bits == other.num_bits
+                && one.dimension == other.dimension
+                && one.distance_type == other.distance_type
+                && one.codebook.to_data() == other.codebook.to_data()
+        }
+        (Quantizer::Scalar(one), Quantizer::Scalar(other)) => {
+            one.metadata(None) == other.metadata(None)
+        }
+        (Quantizer::Rabit(one), Quantizer::Rabit(other)) => {
+            let (one, other) = (one.metadata_ref(), other.metadata_ref());
+            let data = |matrix: Option<&FixedSizeListArray>| matrix.map(Array::to_data);
+            one.rotation_type == other.rotation_type
+                && one.code_dim == other.code_dim
+                && one.num_bits == other.num_bits
+                && one.query_estimator == other.query_estimator
+                && one.fast_rotation_signs == other.fast_rotation_signs
+                && data(one.rotate_mat.as_ref()) == data(other.rotate_mat.as_ref())
+        }
+        _ => false,
+    }
 }
 
 impl Model {

@@ -126,7 +126,7 @@ async fn written_index(
 
 /// A new id, which the operating system draws: a generator in this process would repeat its ids in
 /// each child of a fork.
-fn random_uuid() -> Result<Uuid> {
+pub(super) fn random_uuid() -> Result<Uuid> {
     let words = [random_number()?, random_number()?, random_number()?, random_number()?];
     let bytes = words.iter().fold(0, |bits, word| bits << 32 | u128::from(*word));
     Ok(uuid::Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid())

@@ -9,7 +9,8 @@
 //! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `index_specs` and `indexes`, `merge_fence`, `checksums`, `sync`, `link`, then
+//! `sidecar`, `bloom`, `index_specs` and `indexes`, `merge_fence`, `checksums`, `sync`, `link`,
+//! `segments`, then
 //! `bounded`, `open` and `read`. `change_rows` are stored changes, which have the same form without keys.
 
 mod bloom;
@@ -25,6 +26,7 @@ mod local_file;
 mod merge_fence;
 mod open;
 mod read;
+mod segments;
 mod sidecar;
 mod sync;
 mod write;
@@ -65,6 +67,7 @@ pub use index_specs::{Build, FlushedIndexes, IndexSpec, IndexSpecs, Model, model
 pub use link::{Linked, link};
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
+pub use segments::{LinkedRows, Segment, remove_segment, segment_of};
 pub use sidecar::{PAGE_ROWS, PageMaker, PageStream, page_stream, page_stream_of, write_pages};
 pub use sync::{
     files_of_commit, files_of_fragments, local_path, sync_base, sync_before_version, sync_folders,

@@ -41,7 +41,7 @@ pub use write::{
     WriterStats,
 };
 
-use maintain::{MaintenanceState, PublishedState};
+use maintain::{IndexNotes, MaintenanceState, PublishedState};
 use read::Reader;
 
 /// A Lance table with shards that take upserts.
@@ -52,6 +52,7 @@ pub struct Table {
     /// Held by the round of maintenance that runs.
     maintenance: tokio::sync::Mutex<MaintenanceState>,
     published: PublishedState,
+    index_notes: IndexNotes,
 }
 
 impl Table {
@@ -87,7 +88,8 @@ impl Table {
         let catalog = Arc::new(catalog);
         let reader = Reader::new(catalog.clone(), write::running_snapshot);
         let maintenance = tokio::sync::Mutex::default();
-        Arc::new(Self { catalog, reader, maintenance, published: PublishedState::default() })
+        let (published, index_notes) = (PublishedState::default(), IndexNotes::default());
+        Arc::new(Self { catalog, reader, maintenance, published, index_notes })
     }
 
     /// The URI of the table.

@@ -17,6 +17,7 @@ use roaring::RoaringBitmap;
 
 use super::{DeadRows, DeletedKeys, NewerKeys, Pace, found_rows};
 use crate::record_index::{RecordIndex, fragment_of};
+use crate::stages::{Stage, StageName};
 
 /// How keys are looked up in the base table.
 pub struct BaseLookup<'a> {
@@ -53,18 +54,20 @@ impl BaseLookup<'_> {
         if newer.is_empty() {
             return Ok(dead);
         }
+        let stage = Stage::begin(StageName::LookUpKeys, fragments.len());
         let mut scanned = fragments.to_vec();
         if let Some(found) = self.index.positions(fragments, newer.len(), keys).await {
             if let Some(pace) = &self.pace {
                 pace(found.bytes).await;
             }
             scanned.retain(|fragment| !found.rows.contains_key(&fragment.id));
+            stage.add(found.rows.len());
             for (fragment, rows) in found.rows {
                 dead.set(fragment, rows)?;
             }
         }
         if !scanned.is_empty() {
-            self.scan(scanned, newer, &mut dead).await?;
+            self.scan(scanned, newer, &mut dead, &stage).await?;
         }
         Ok(dead)
     }
@@ -96,6 +99,7 @@ impl BaseLookup<'_> {
         fragments: Vec<Fragment>,
         newer: &Arc<NewerKeys>,
         dead: &mut DeadRows,
+        stage: &Stage,
     ) -> Result<()> {
         let (base, action) = (self.base, self.action);
         let looks = fragments.into_iter().map(|Fragment { id, .. }| {
@@ -112,6 +116,7 @@ impl BaseLookup<'_> {
         let mut found = stream::iter(looks).buffered(self.concurrent);
         while let Some((fragment, rows)) = found.try_next().await? {
             dead.set(fragment, rows)?;
+            stage.add(1_u64);
         }
         Ok(())
     }

@@ -2,12 +2,14 @@
 //!
 //! Owns: the compared SSTables of one snapshot, and two masks of a snapshot that a scan read to its
 //! end. The exact mask has all its dead rows. The flushed mask has only the rows that SSTables
-//! supersede, and stays valid while the rows in memory change. Each entry is limited in size.
+//! supersede, and stays valid while the rows in memory change. Also the dead rows of base fragments
+//! that parts of a snapshot have found. Each entry is limited in size.
 //! Does not own: open SSTables (`snapshot`), or when a snapshot is worth a mask (`plan`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lance_table::format::Fragment;
 use lancemem_core::types::{Result, ShardId};
 use parking_lot::Mutex;
 
@@ -47,6 +49,8 @@ struct CachedKeys {
     sstables: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
     mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
+    /// Of the base fragments that parts of a snapshot read: rows that an SSTable supersedes.
+    base: Option<(SnapshotId, DeadRows)>,
 }
 
 /// A mask of a snapshot: all of its dead rows, or the part that does not depend on MemTables.
@@ -174,6 +178,32 @@ impl MergeCache {
         }
     }
 
+    /// Those dead rows of `fragments` that parts of `snapshot` have found, without rows that only
+    /// rows in memory supersede.
+    pub fn base_rows(&self, snapshot: &Snapshot, fragments: &[Fragment]) -> DeadRows {
+        let mut dead = DeadRows::default();
+        let kept = self.kept.lock();
+        let Some((id, known)) = &kept.base else { return dead };
+        if *id == flushed_id(snapshot) {
+            for fragment in fragments {
+                dead.copy_fragment(fragment.id, known);
+            }
+        }
+        dead
+    }
+
+    /// Caches dead rows of base fragments that a part of `snapshot` has found.
+    pub fn keep_base_rows(&self, snapshot: &Snapshot, found: DeadRows) {
+        let id = flushed_id(snapshot);
+        let mut kept = self.kept.lock();
+        let known = kept.base.take().filter(|(known, _)| *known == id);
+        let mut dead = known.map(|(_, dead)| dead).unwrap_or_default();
+        dead.replace(found);
+        if dead.heap_bytes() <= KEPT_BYTES {
+            kept.base = Some((id, dead));
+        }
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> MergeCacheStats {
@@ -181,8 +211,9 @@ impl MergeCache {
         let sstables = kept.sstables.as_ref().map_or(0, |(_, sstables)| sstables.heap_bytes());
         let masks = kept.mask.iter().chain(&kept.flushed);
         let mask: usize = masks.map(|(_, mask)| mask.heap_bytes()).sum();
+        let base = kept.base.as_ref().map_or(0, |(_, dead)| dead.heap_bytes());
         MergeCacheStats {
-            bytes: sstables + mask,
+            bytes: sstables + mask + base,
             key_hits: self.key_hits.load(Ordering::Relaxed),
             key_misses: self.key_misses.load(Ordering::Relaxed),
             mask_hits: self.mask_hits.load(Ordering::Relaxed),

@@ -7,6 +7,7 @@
 //! A tombstone is dead too: it hides older rows and shows nothing.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use arrow_array::{BooleanArray, UInt64Array};
 use arrow_buffer::BooleanBufferBuilder;
@@ -99,6 +100,18 @@ impl DeadRows {
             && dead.is_some_and(|dead| fragment.physical_rows == usize::try_from(dead.len()).ok())
     }
 
+    /// Whether the rows at `rows` of an SSTable's only fragment are all dead. False for a fragment
+    /// with a deletion file, where a scan counts its rows without those of the file.
+    #[must_use]
+    pub fn covers(&self, fragment: &Fragment, rows: Range<u64>) -> bool {
+        let (Ok(start), Ok(end)) = (u32::try_from(rows.start), u32::try_from(rows.end)) else {
+            return false;
+        };
+        let dead = self.of_fragment(fragment.id);
+        fragment.deletion_file.is_none()
+            && dead.is_some_and(|dead| dead.range_cardinality(start..end) == rows.end - rows.start)
+    }
+
     /// The dead rows of a fragment; `None` where the fragment was not looked up. A look-up that
     /// found no row leaves an empty bitmap.
     #[must_use]
@@ -151,6 +164,15 @@ impl DeadRows {
         self.rows.insert(address_half(fragment)?, rows);
         self.deleted = None;
         Ok(())
+    }
+
+    /// Copies the dead rows of a fragment from `known`, where they are known there.
+    pub fn copy_fragment(&mut self, fragment: u64, known: &Self) {
+        let id = u32::try_from(fragment).ok();
+        if let Some((id, rows)) = id.and_then(|id| known.rows.get_key_value(&id)) {
+            self.rows.insert(*id, rows.clone());
+            self.deleted = None;
+        }
     }
 
     /// As [`Self::set`], for every fragment of `known`.
@@ -239,6 +261,18 @@ mod tests {
         assert!(!dead.is_whole(&fragment(1, 3)));
         assert!(!dead.is_whole(&fragment(2, 0)), "nothing is known of it");
         assert!(!dead.is_whole(&Fragment::new(0)), "of an unknown number of rows");
+    }
+
+    #[test]
+    fn a_range_is_covered_where_each_of_its_rows_is_dead() {
+        let dead = DeadRows::of_sstable((10..20).collect());
+        let fragment = Fragment::new(0).with_physical_rows(30);
+        assert!(dead.covers(&fragment, 10..20));
+        assert!(dead.covers(&fragment, 12..13));
+        assert!(!dead.covers(&fragment, 9..20));
+        assert!(!dead.covers(&fragment, 10..21));
+        assert!(!dead.covers(&fragment, 10..u64::MAX));
+        assert!(!dead.covers(&Fragment::new(1), 10..20), "nothing is known of it");
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //!
 //! Owns: which rows are dead, and why: [`DeadRows`] and [`Cause`]. For scans also: [`KeyChoice`],
 //! the source of the newest row of each key; [`NewestRowsExec`], the plan node that keeps only the
-//! newest rows; and [`MergeCache`], which saves the next scan of the same sources the comparison.
+//! newest rows; [`PartDeadRows`], what a part of a scan need not read; and [`MergeCache`], which saves
+//! the next scan of the same sources the comparison.
 //! Does not own: the user's filters, where rows come from, files of deletion vectors
 //! (`deletion_vectors`), or deletion files of the base (`compaction`).
 
@@ -35,6 +36,7 @@ mod key_map;
 mod mask;
 mod newest_rows;
 mod newest_source;
+mod part_dead_rows;
 mod selector;
 
 pub use base_rows::BaseLookup;
@@ -49,4 +51,5 @@ pub use key_map::{NewerKeys, SourceKeys};
 pub use mask::{MaskRecorder, Noted, SnapshotMask};
 pub use newest_rows::{NewestRowsExec, ScannedSsTable};
 pub use newest_source::{ComparedSsTables, KeyChoice, LazyChoice};
+pub use part_dead_rows::PartDeadRows;
 pub use selector::Newest;

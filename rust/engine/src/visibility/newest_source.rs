@@ -71,6 +71,12 @@ impl KeyChoice {
         absent(&self.sstables.keys, keys)
     }
 
+    /// The keys of the SSTables.
+    #[must_use]
+    pub fn keys_of_sstables(&self) -> &Arc<NewerKeys> {
+        &self.sstables.keys
+    }
+
     /// The rows of an SSTable that a newer SSTable supersedes.
     ///
     /// # Errors
@@ -206,7 +212,7 @@ fn newest_among(newer: &NewerKeys, keys: &KeyView<'_>, freshness: Freshness) -> 
 /// that a newer SSTable supersedes. One comparison of the keys yields both.
 #[derive(Debug, Default)]
 pub struct ComparedSsTables {
-    keys: NewerKeys,
+    keys: Arc<NewerKeys>,
     superseded: HashMap<SsTableId, Arc<DeadRows>>,
 }
 
@@ -225,7 +231,7 @@ impl ComparedSsTables {
             let Comparison { newest, superseded } = compare(form, &sstables)?;
             let dead = superseded.into_iter().map(|rows| Arc::new(DeadRows::of_sstable(rows)));
             let superseded = sstables.into_iter().map(|(sstable, _)| sstable).zip(dead);
-            Ok(Self { keys: newest, superseded: superseded.collect() })
+            Ok(Self { keys: Arc::new(newest), superseded: superseded.collect() })
         });
         compared.await.map_err(ended)?
     }

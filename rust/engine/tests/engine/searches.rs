@@ -172,7 +172,8 @@ async fn wide_columns_are_read_of_the_nearest_rows_alone() {
         line.flush().await;
         line.upsert(&[(3, 3.0)]).await;
         let plan = line.search(2.0, k(2)).explain().await.unwrap();
-        for node in ["TopKExec: k=2", "DistanceExec: column=vec, metric=l2", "LateColumnsExec"] {
+        let flat = "FlatSearchExec: MemTable generation=";
+        for node in ["TopKExec: k=2", flat, "column=vec, metric=l2", "LateColumnsExec"] {
             assert!(plan.contains(node), "{plan}");
         }
         let (schema, batches) = line.search(2.0, k(2)).collect().await.unwrap();

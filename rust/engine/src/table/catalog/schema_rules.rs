@@ -43,7 +43,11 @@ pub(super) fn with_key(schema: &Schema, key: &[String]) -> Result<Schema> {
             return Err(Error::input(format!("primary key column '{name}' is named twice")));
         }
         schema.field_with_name(name).map_err(|_| {
-            Error::input(format!("primary key column '{name}' is not in the schema"))
+            let known: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
+            Error::input(format!(
+                "primary key column '{name}' is not in the schema; it has {}",
+                known.join(", ")
+            ))
         })?;
     }
     let fields = schema.fields().iter().map(|field| {

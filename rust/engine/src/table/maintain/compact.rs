@@ -17,12 +17,10 @@ use lancemem_core::shard::rounded_seconds;
 use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
 
-use super::indexes::update_all;
-use super::record_index::LinkedFragment;
 use crate::changes::Changelog;
 use crate::compaction::{
-    Compaction, CompactionResult, CompactionSettings, LogHandling, Rewritten,
-    rewrite_dead_fragments,
+    Compaction, CompactionResult, CompactionSettings, LinkedSsTable, LogHandling, Rewritten,
+    Segments, rewrite_dead_fragments,
 };
 use crate::errors::Context;
 use crate::holds::{Hold, pass};
@@ -51,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Moved {
     pub result: CompactionResult,
     pub sstables: HashSet<(ShardId, Generation)>,
-    pub linked: Vec<LinkedFragment>,
+    pub linked: Vec<LinkedSsTable>,
 }
 
 impl Moved {
@@ -104,8 +102,12 @@ impl Table {
     /// 1. Rows of foreign shards, one commit for each shard. Their writers are fenced where their
     ///    logs have rows.
     /// 2. The flushed SSTables of all own shards, in one commit.
-    /// 3. A rewrite of base fragments whose rows are mostly dead, in a commit of its own.
-    /// 4. An update of the table's indexes, where `settings` ask for it, in a commit of its own.
+    /// 3. The indexes of linked SSTables as segments of the table's indexes, in a commit of its own.
+    /// 4. A rewrite of base fragments whose rows are mostly dead, in a commit of its own.
+    /// 5. Segments over the other fragments that the indexes lack, in a commit of its own; a merge
+    ///    of the segments of an index that has many.
+    ///
+    /// Steps 3 and 5 are left out where `settings` ask for it.
     ///
     /// After a concurrent commit to the base table a step is planned again from the newest version.
     ///
@@ -173,6 +175,11 @@ impl Table {
         if settings.dry_run {
             return Ok(result);
         }
+        // Before the drain, so that no collector takes the SSTables for garbage.
+        let mut segments = Segments::default();
+        if settings.update_indexes {
+            segments = self.link_segments(&linked, settings.bytes_per_second).boxed().await;
+        }
         pass(Hold::Drain, self.catalog.base.known().dataset.uri()).await;
         drain_manifests(&self.catalog, &sstables).await?;
         let rewritten = rewrite_dead(&self.catalog, settings.max_dead_share).await?;
@@ -183,8 +190,16 @@ impl Table {
             tracing::warn!(table = self.uri(), %error, "the record index falls behind");
         }
         if settings.update_indexes {
-            let version = update_all(&self.catalog).boxed().await?;
-            result.base_version = result.base_version.max(version);
+            match self.cover_fragments(segments).boxed().await {
+                Ok((indexes, version)) => {
+                    result.indexes = indexes;
+                    result.base_version = result.base_version.max(version);
+                }
+                // The commits stand. Reads look at the rows without an index.
+                Err(error) => {
+                    tracing::warn!(table = self.uri(), %error, "the indexes fall behind");
+                }
+            }
         }
         self.publish_stored_changes().await;
         Ok(result)

@@ -23,6 +23,7 @@ use crate::changes::{Changelog, flushed_errors};
 use crate::deletion_vectors::{MissingVectors, is_on, missing_vectors, switch};
 use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot, SsTableHandle};
+use crate::stages::{EnclosingStage, StageName};
 use crate::table::Table;
 use crate::table::catalog::{RuledUse, refuse_unsupported};
 use crate::table::read::shards_of;
@@ -141,6 +142,7 @@ impl Table {
             return Ok(result);
         }
         let index = snapshot.base_cache.record_index(&snapshot.base, &snapshot.key).await;
+        let stage = EnclosingStage::begin(StageName::WriteDeletionVectors, all_missing.len());
         for mut missing in all_missing {
             self.compare_sstables_of(&mut missing, snapshot).await?;
             let bytes = missing.compute(snapshot, &index).await?.encode();
@@ -150,6 +152,7 @@ impl Table {
             let path =
                 paths::run_vectors(missing.sstable.shard_id, &missing.sstable.path, &new_name()?);
             store.put_once(&path, bytes.into(), MaxBytes::VECTORS).await?;
+            stage.add(1_u64);
         }
         result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(table = self.uri(), ?result, "deletion vectors written");

@@ -18,6 +18,7 @@ use lancemem_core::shard::{LogSize, log_rows, log_size};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 
 use crate::changes::Changelog;
+use crate::stages::{Stage, StageName};
 use crate::table::Table;
 use crate::table::write::{FlushClaims, flush_log, newest_is_released};
 
@@ -151,6 +152,7 @@ impl Table {
             }
         }
         let mut result = FlushResult::default();
+        let stage = Stage::begin(StageName::FlushLogs, manifests.len());
         for some in manifests.chunks(SHARDS_AT_ONCE) {
             let flushes = some.iter().map(|manifest| {
                 self.flush_shard(manifest, ordinal_of(manifest), idle, claims_of(manifest))
@@ -162,6 +164,7 @@ impl Table {
                     Outcome::Skipped(log) => result.skipped.push(log),
                 }
             }
+            stage.add(some.len());
         }
         if !result.flushed.is_empty() {
             self.look_up_changes().await;

@@ -32,6 +32,7 @@ use crate::garbage::{
 use crate::holds::{Hold, pass};
 use crate::snapshot::is_pinned;
 use crate::sstable::{local_path, sync_base, sync_table};
+use crate::stages::{Stage, StageName};
 use crate::table::Table;
 use crate::table::catalog::{Catalog, compacted_of};
 use crate::table::write::{decision_garbage, synced_through};
@@ -67,12 +68,12 @@ impl Table {
         let mut result = CollectionResult::default();
         let shard_ids = catalog.shard_ids().await?;
         let mut shards = Vec::with_capacity(shard_ids.len());
+        let stage = Stage::begin(StageName::ListShards, shard_ids.len());
         for &shard_id in &shard_ids {
             let compacted = compacted.get(&shard_id).copied();
-            let Some(facts) = shard_facts(catalog, shard_id, compacted, settings, now).await?
-            else {
-                continue;
-            };
+            let facts = shard_facts(catalog, shard_id, compacted, settings, now).await?;
+            stage.add(1_u64);
+            let Some(facts) = facts else { continue };
             self.reader.sstables.retain(shard_id, &facts.newest.sstables);
             shards.push(unmoved(&facts.newest, compacted));
             for garbage in garbage_of(&facts, now, settings.older_than) {
@@ -92,8 +93,10 @@ impl Table {
         if !settings.dry_run && !result.garbage.is_empty() {
             pass(Hold::Listed, base.uri()).await;
             sync_before_removal(catalog, &base).await?;
+            let stage = Stage::begin(StageName::RemoveGarbage, result.garbage.len());
             for garbage in &result.garbage {
                 remover.remove(garbage).await?;
+                stage.add(1_u64);
             }
         }
         if settings.base_files {

@@ -3,9 +3,9 @@
 //! Owns: the calls, each in one commit, with retries after concurrent commits.
 //! Does not own: the files of an index, which Lance builds, or the commit (`crate::compaction`).
 //!
-//! An index covers the fragments that it was built of. A compaction adds fragments that no index
-//! covers, and a read looks at these without it. So an index decides how long a read takes, and
-//! never which rows it returns.
+//! An index covers the fragments that it was built of. A compaction adds fragments, and brings the
+//! indexes up to date (`coverage`); a read looks at uncovered fragments without the index. So an
+//! index decides how long a read takes, and never which rows it returns.
 
 mod index_type;
 mod listing;
@@ -33,7 +33,7 @@ use crate::compaction::{committing, update_indexes};
 use crate::errors::Context;
 use crate::table::Table;
 use crate::table::catalog::Catalog;
-use listing::Listed;
+pub(super) use listing::Listed;
 use plan::{PlannedIndex, is_reserved};
 
 const CREATING: &str = "creating an index of the base table";
@@ -41,7 +41,7 @@ const DROPPING: &str = "dropping an index of the base table";
 /// Attempts to create an index. After a commit that moved its rows it is built again.
 const MAX_BUILDS: usize = 8;
 /// Attempts to update indexes beside concurrent commits.
-const MAX_UPDATES: usize = 3;
+pub(super) const MAX_UPDATES: usize = 3;
 /// Attempts to drop an index, which reads and writes nothing but a version.
 const MAX_DROPS: usize = 50;
 
@@ -124,7 +124,12 @@ impl Table {
     #[boxed]
     pub async fn indexes(&self) -> Result<Vec<TableIndexInfo>> {
         let base = self.catalog.latest_base().await?;
-        Ok(Listed::of(&base).await?.into_iter().map(|index| index.info).collect())
+        let listed = Listed::of(&base).await?.into_iter().map(|index| {
+            let why = index.untrained().or_else(|| self.index_notes.of(&index.info.name));
+            let unindexed_because = why.filter(|_| index.info.unindexed_rows > 0);
+            TableIndexInfo { unindexed_because, ..index.info }
+        });
+        Ok(listed.collect())
     }
 
     async fn existing_index(&self, name: &str) -> Result<Option<TableIndexInfo>> {
@@ -216,13 +221,6 @@ fn change(before: &[Listed], now: &Listed) -> Option<OptimizedIndex> {
     })
 }
 
-/// Updates all indexes of a table after a compaction. Returns the version.
-pub(super) async fn update_all(catalog: &Catalog) -> Result<u64> {
-    let options = &OptimizeOptions::default();
-    let update = |base: Arc<Dataset>| async move { update_indexes(&base, options).await };
-    retried(catalog, MAX_UPDATES, update).await
-}
-
 /// What `commit` returns for the newest base version. Commits again after a concurrent commit, at
 /// most `max_attempts` times in all.
 ///
@@ -231,7 +229,7 @@ pub(super) async fn update_all(catalog: &Catalog) -> Result<u64> {
 ///
 /// # Errors
 /// Those of `commit`, and storage errors.
-async fn retried<T, C: Future<Output = Result<T>>>(
+pub(super) async fn retried<T, C: Future<Output = Result<T>>>(
     catalog: &Catalog,
     max_attempts: usize,
     commit: impl Fn(Arc<Dataset>) -> C,

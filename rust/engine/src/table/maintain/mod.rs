@@ -6,8 +6,9 @@
 //! Does not own: the rules (`crate::compaction`, `crate::garbage`, `crate::record_index`,
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
-//! Reading order: `flush`, `compact`, `foreign`, `indexes`, `changelog`, `flushed_changes`,
-//! `garbage`, `record_index`, `deletion_vectors`, `repair`, `relist`, `background`.
+//! Reading order: `flush`, `compact`, `foreign`, `indexes`, `coverage`, `changelog`,
+//! `flushed_changes`, `garbage`, `record_index`, `deletion_vectors`, `repair`, `relist`,
+//! `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
@@ -17,6 +18,7 @@
 mod background;
 mod changelog;
 mod compact;
+mod coverage;
 mod deletion_vectors;
 mod flush;
 mod flushed_changes;
@@ -30,6 +32,7 @@ mod repair;
 pub use background::MaintenanceStats;
 pub(super) use background::{Maintenance, MaintenanceState};
 pub(super) use changelog::PublishedState;
+pub(super) use coverage::IndexNotes;
 pub use deletion_vectors::DeletionVectorResult;
 pub use flush::{FlushResult, FlushedLog, SkippedLog};
 pub(super) use garbage::Remover;

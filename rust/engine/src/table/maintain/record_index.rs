@@ -19,6 +19,7 @@ use lancemem_core::format::paths;
 use lancemem_core::store::Store;
 use lancemem_core::types::Result;
 
+use crate::compaction::LinkedSsTable;
 use crate::garbage::{Garbage, GarbageKind};
 use crate::record_index::{
     IndexRuns, Merged, NewRun, OpenRun, RecordIndex, RecordIndexReport, RunSize, build, check, due,
@@ -29,9 +30,6 @@ use crate::table::catalog::Catalog;
 
 /// Unpublished pages stay at least this long: they may belong to a run that is being built.
 const UNPUBLISHED_AGE: Duration = Duration::from_hours(1);
-
-/// An SSTable that a compaction linked, and the fragment that its data file became.
-pub(super) type LinkedFragment = (Arc<Dataset>, Fragment);
 
 impl Table {
     /// Creates the record index of the base table, or rebuilds an existing one. From then on
@@ -120,7 +118,7 @@ impl Table {
     /// # Errors
     /// A storage error. Lookups read the keys of fragments that no run covers, and the next call
     /// continues.
-    pub(super) async fn extend_record_index(&self, linked: &[LinkedFragment]) -> Result<()> {
+    pub(super) async fn extend_record_index(&self, linked: &[LinkedSsTable]) -> Result<()> {
         if self.catalog.key.is_empty() {
             return Ok(());
         }
@@ -130,7 +128,8 @@ impl Table {
         let store = self.catalog.writable_store(self.catalog.defaults.fsync).await?;
         let covered = RecordIndex::new(&base, &self.catalog.key, &runs);
         let mut missing: Vec<Fragment> = indexable(&base, |fragment| !covers(&covered, fragment));
-        for (sstable, fragment) in linked {
+        for LinkedSsTable { handle, fragment, .. } in linked {
+            let sstable = &handle.dataset;
             let place = missing.iter().position(|it| is_same_file(it, fragment));
             let Some(place) = place.filter(|_| is_ours_to_link(sstable)) else { continue };
             let fragment = missing.swap_remove(place);

@@ -19,6 +19,7 @@ use crate::damage::naming_damage;
 use crate::errors::{Context, SsTableErrors};
 use crate::snapshot::remember;
 use crate::sstable::{Compared, SsTableContext, SsTableFiles, compare, open_sstable};
+use crate::stages::{Stage, StageName};
 use crate::table::Table;
 use crate::table::catalog::{Catalog, Shard, missing_text};
 
@@ -119,9 +120,12 @@ impl Table {
 
 async fn check_listed(catalog: &Catalog, shards: &[Shard]) -> Result<Vec<SsTableReport>> {
     let mut reports = Vec::new();
+    let sstables: usize = shards.iter().map(|shard| shard.sstables.len()).sum();
+    let stage = Stage::begin(StageName::VerifySsTables, sstables);
     for shard in shards {
         for sstable in &shard.sstables {
             let report = verify_sstable(catalog, shard.shard_id, sstable).await?;
+            stage.add(1_u64);
             // A compaction may have moved the SSTable meanwhile, and a collector removed it.
             // That is no damage.
             if report.damage.is_empty() || lists(catalog, shard.shard_id, sstable).await? {

@@ -28,6 +28,9 @@ use crate::snapshot::{Consistency, Snapshot};
 use crate::table::Table;
 use crate::visibility::KnownRows;
 
+/// What a scan of the keys does, in errors.
+const FINDING_DEAD: &str = "looking for superseded rows";
+
 /// What to read: by default all rows, with all columns.
 ///
 /// ```
@@ -417,8 +420,43 @@ impl Table {
 impl Table {
     /// The dead rows of `snapshot`, where a scan or deletion vectors have found them, or where the
     /// merge rule decides which they are.
-    pub(crate) async fn dead_rows(&self, snapshot: &Snapshot) -> Result<Option<KnownRows>> {
+    ///
+    /// # Errors
+    /// An error of a read, where a merge rule decides.
+    pub(crate) async fn known_dead_rows(&self, snapshot: &Snapshot) -> Result<Option<KnownRows>> {
+        self.reader.take_dead_rows(snapshot).await;
         self.reader.merges.dead_rows(snapshot).await
+    }
+
+    /// All dead rows of `snapshot`, by a scan of its keys where no earlier scan has found them.
+    /// `None` where the scan does not find them by position. A merge rule decides by itself.
+    ///
+    /// # Errors
+    /// An error of the scan.
+    pub(crate) async fn find_dead_rows(
+        &self,
+        session: &SessionContext,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<Option<KnownRows>> {
+        let merges = &self.reader.merges;
+        if snapshot.rule().is_some() {
+            return merges.dead_rows(snapshot).await;
+        }
+        if let Some(known @ KnownRows::Exact(_)) = merges.mask(snapshot) {
+            return Ok(Some(known));
+        }
+        // A scan that knows the flushed dead rows records none, so this one starts from nothing.
+        let fresh = Arc::default();
+        let columns = Some(snapshot.key.to_vec());
+        let request = ScanRequest { columns, ..ScanRequest::default() };
+        let scan = plan_scan(session, snapshot, &fresh, &request).await?;
+        let mut rows = execute_stream(scan.plan, session.task_ctx()).in_base(FINDING_DEAD)?;
+        while rows.try_next().await.in_base(FINDING_DEAD)?.is_some() {}
+        let known = fresh.mask(snapshot).filter(|known| matches!(known, KnownRows::Exact(_)));
+        if let Some(known) = &known {
+            merges.keep_mask(snapshot, known.clone());
+        }
+        Ok(known)
     }
 }
 

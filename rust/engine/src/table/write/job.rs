@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use lance::Dataset;
 use lancemem_core::format::{RowSchema, SsTable, fsync_note, paths, round_floats};
-use lancemem_core::memtable::MemTableView;
+use lancemem_core::memtable::{MakeIndex, MemTableView};
 use lancemem_core::shard::{
     Acknowledged, ClaimTurn, JobStats, SchemaSource, ShardIdentity, ShardSnapshot, ShardWriter,
     SsTableSink, WriteBatch, WriteOptions,
@@ -26,6 +26,7 @@ use super::flushed_rows::{FlushedRows, flushed_rows};
 use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
+use crate::memory_texts::TextMakers;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
@@ -181,6 +182,7 @@ impl Job {
             .with_sharding(sharding)
             .with_table(catalog.uri().to_owned());
         let fsync = config.fsync;
+        catalog.text_makers.read(&base.dataset).await;
         let sink = Arc::new(LanceSink {
             base: catalog.base.clone(),
             shard_id,
@@ -188,6 +190,7 @@ impl Job {
             fsync,
             buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
             indexes: config.index_flushed.then(|| catalog.flushed_indexes.clone()),
+            text_makers: catalog.text_makers.clone(),
             routed_by: None,
         });
         let store = catalog.writable_store(fsync).await?;
@@ -484,6 +487,8 @@ pub(super) struct LanceSink {
     pub buffer_bytes: usize,
     /// The indexes of SSTables; `None` where they get none.
     pub indexes: Option<Arc<FlushedIndexes>>,
+    /// The indexes of rows in memory that a put may fill.
+    pub text_makers: Arc<TextMakers>,
     /// The sharding that an SSTable of an unclaimed shard records. For claimed shards the shard
     /// manifest records it.
     pub routed_by: Option<String>,
@@ -504,11 +509,16 @@ impl LanceSink {
 
 #[async_trait]
 impl SsTableSink for LanceSink {
+    fn search_indexes(&self) -> Arc<[Arc<dyn MakeIndex>]> {
+        self.text_makers.known()
+    }
+
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         self.check_there().await?;
         let BaseVersion { dataset: base, schema } = self.base.known();
+        self.text_makers.read(&base).await;
         let context = SsTableContext::new(&base, self.shard_id).await;
         let mut context = context.context(&action)?.with_rule(schema.rule.as_deref());
         context.fsync = self.fsync;

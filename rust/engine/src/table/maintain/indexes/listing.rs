@@ -41,15 +41,20 @@ pub struct TableIndexInfo {
     pub unindexed_rows: u64,
     /// Parts of the index, each with files of its own.
     pub segments: usize,
+    /// Why rows are not covered: the index has no model, or the last compaction of this process
+    /// could not cover them. `None` where all rows are, and where no compaction came since.
+    pub unindexed_because: Option<String>,
 }
 
 /// An index of a base version, as Lance identifies it.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub struct Listed {
     pub info: TableIndexInfo,
     /// The id of its column.
     pub field: Option<i32>,
     is_vector: bool,
+    /// Whether it has a model, where it needs one.
+    is_trained: bool,
     /// The ids of its segments.
     pub ids: BTreeSet<Uuid>,
 }
@@ -89,10 +94,22 @@ impl Listed {
             indexed_rows,
             unindexed_rows,
             segments: segments.len(),
+            unindexed_because: None,
         };
         let ids = segments.iter().map(|segment| segment.uuid).collect();
         let is_vector = index.type_url().ends_with(VECTOR_DETAILS);
-        Self { info, field: fields.first().copied(), is_vector, ids }
+        // An index of Lance's first versions does not record what it covers.
+        let is_empty = |segment: &IndexMetadata| {
+            segment.fragment_bitmap.as_ref().is_some_and(RoaringBitmap::is_empty)
+        };
+        let is_trained = !is_vector || !segments.iter().all(is_empty);
+        Self { info, field: fields.first().copied(), is_vector, is_trained, ids }
+    }
+
+    /// Why no compaction covers rows: the index waits for a training.
+    pub fn untrained(&self) -> Option<String> {
+        let reason = "the index has no model yet; optimize_indexes trains it";
+        (!self.is_trained).then(|| reason.to_owned())
     }
 
     /// Whether `of` is the type of this index, or both are types of indexes of vectors.
