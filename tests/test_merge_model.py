@@ -180,7 +180,7 @@ class _Machine:
         self.jobs[shard].flush()
         self.shards[shard].flushed = len(self.shards[shard].events)
 
-    def compact(self, mode: str) -> None:
+    def compact(self, mode: Literal["auto", "link", "rewrite"]) -> None:
         before = self.table.changes(since=None, until=None).until
         state = self.base_rows()
         self.table.compact(mode=mode)
@@ -284,7 +284,7 @@ class _Machine:
 
     def check_all(self) -> None:
         for level in ("flushed", "durable", "live"):
-            self.check(level)  # type: ignore[arg-type]
+            self.check(level)
 
 
 def rows() -> st.SearchStrategy[list[Row]]:

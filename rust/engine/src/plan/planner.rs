@@ -53,6 +53,7 @@ use super::order::{Order, OrderBy};
 use super::partition::PartRows;
 use super::prune::{Pruned, prune};
 use super::row_width::{batch_rows, width_of_columns};
+use super::scan_sources::ScanSources;
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
 use super::steps::{columns_of, filtered, projected};
@@ -90,32 +91,6 @@ pub struct ScanRequest {
     /// The fragments of the base table whose rows are read; `None` for all. Goes with sources by
     /// arm alone.
     pub base_fragments: Option<RoaringBitmap>,
-}
-
-/// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ScanSources {
-    /// All.
-    #[default]
-    All,
-    /// Some, by arm: the base table is 0, the source at index `n` of the snapshot is `n + 1`.
-    Arms(Arc<BTreeSet<usize>>),
-}
-
-impl ScanSources {
-    /// The sources of these arms.
-    pub fn arms(arms: impl IntoIterator<Item = usize>) -> Self {
-        Self::Arms(Arc::new(arms.into_iter().collect()))
-    }
-
-    /// Whether the rows of the source of `arm` are read.
-    #[must_use]
-    pub fn has(&self, arm: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::Arms(arms) => arms.contains(&arm),
-        }
-    }
 }
 
 /// The plan of a scan.

@@ -40,7 +40,7 @@ use crate::changes::{
     refuse_reserved_of_flushes,
 };
 use crate::compaction::committing;
-use crate::deletion_vectors::switch;
+use crate::deletion_vectors::{is_on, switch};
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats, rule_in_table, with_ids};
 use crate::sstable::sync_base;
@@ -350,8 +350,6 @@ pub(super) fn rule_for(
     Ok(Some(rule))
 }
 
-/// The error of a create at the location of an existing table. It names the call that opens the
-/// table.
 /// Refuses a changelog that the table could not have.
 fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Result<()> {
     match options.changelog {
@@ -362,6 +360,8 @@ fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Resu
     }
 }
 
+/// The error of a create at the location of an existing table. It names the call that opens the
+/// table.
 async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     let call = if details_of(base).await?.is_some() {
         "lancemem.open_table(uri)"
@@ -399,7 +399,10 @@ async fn enable(
     }
     sharding.validate(&schema, &key)?;
     refuse_unstorable(&schema)?;
-    rule_for(location.uri(), base.schema(), &key, rule)?;
+    let ruled = rule_for(location.uri(), base.schema(), &key, rule)?;
+    if is_on(&base) {
+        refuse_unsupported(location.uri(), ruled.as_ref(), RuledUse::DeletionVectors)?;
+    }
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let store = location.store(&base, config.fsync).await?;
     if !location.is_local() {

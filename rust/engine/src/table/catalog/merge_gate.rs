@@ -29,7 +29,7 @@ impl RuledUse {
             Self::Create => "create",
             Self::Open => "open",
             Self::Write => "write rows to",
-            Self::DeletionVectors => "switch on deletion-vector mode of",
+            Self::DeletionVectors => "use deletion-vector mode of",
             Self::FlushedChanges => "store the changes of flushes of",
         }
     }
@@ -62,7 +62,7 @@ pub(in crate::table) fn refuse_unsupported(
     let next = match used {
         RuledUse::Create => "leave merge_engine out, or use 'deduplicate' or 'first_row'",
         RuledUse::Open | RuledUse::Write => "use the version that wrote the table, or a later one",
-        RuledUse::DeletionVectors => "leave the mode off, reads compare the rows themselves",
+        RuledUse::DeletionVectors => "leave the mode off; reads compare the rows themselves",
         RuledUse::FlushedChanges => "use changelog='stored', or read the changes of versions",
     };
     let (engine, action) = (engine.name(), used.action());
