@@ -488,7 +488,7 @@ def test_a_replay_of_the_log_chooses_the_same_row(tmp_path: Path) -> None:
     assert values(lancemem.open_table(table.uri)) == {1: 2}
     job = lancemem.open_table(table.uri).start_job()
     assert values(table, "live", jobs=[job]) == {1: 2}
-    job.close()
+    job.close(flush=True)
     assert values(table, "flushed") == {1: 2}
 
 
@@ -543,3 +543,43 @@ def test_a_search_finds_the_row_that_wins(tmp_path: Path) -> None:
         assert nearest([0.0, 0.0]) == [1]
         table.flush()
         table.compact()
+
+
+def test_words_are_those_of_the_row_that_wins(tmp_path: Path) -> None:
+    """An index of the base table, one of an SSTable, and rows in memory, of which some lost."""
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            pa.field("n", pa.int64()),
+            pa.field("body", pa.string()),
+        ]
+    )
+    table = lancemem.create_table(f"{tmp_path}/t.lance", schema, primary_key="k", sequence_by=["n"])
+
+    def put(k: int, n: int, body: str) -> None:
+        table.upsert(pa.Table.from_pylist([{"k": k, "n": n, "body": body}], schema=schema))
+
+    def found(words: str, **how: Any) -> list[int]:  # noqa: ANN401 - whatever scans take
+        rows_ = table.search(words, text_columns="body", k=10, columns=["k"], **how).to_table()
+        return sorted(rows_["k"].to_pylist())
+
+    put(1, 10, "apple")
+    put(2, 10, "berry")
+    table.flush()
+    table.compact()
+    table.create_index("body", "INVERTED")
+    for step in range(3):
+        # Late, and in time.
+        put(1, 3 + step, "cherry")
+        put(2, 20 + step, "damson")
+        for exact in (False, True):
+            assert found("apple", exact=exact) == [1]
+            assert found("damson", exact=exact) == [2]
+            assert found("cherry berry", exact=exact) == []
+        table.flush()
+        assert found("apple damson") == [1, 2]
+        assert found("cherry berry") == []
+        if step == 1:
+            table.compact()
+            assert found("apple damson") == [1, 2]
+            assert found("cherry berry") == []
