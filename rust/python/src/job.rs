@@ -69,6 +69,7 @@ impl Job {
     }
 
     #[doc = docstring!("Job.delete")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (keys, *, durable=None, sync_index=None, sync_search_index=None, txn=None)
     )]

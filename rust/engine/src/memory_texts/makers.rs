@@ -14,15 +14,22 @@ use parking_lot::Mutex;
 use super::{MakeTexts, is_inverted, recorded_params};
 
 /// The makers of a table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TextMakers {
-    /// The base version that was read last, and its makers.
-    known: Mutex<(Option<u64>, Arc<[Arc<dyn MakeIndex>]>)>,
+    known: Mutex<Known>,
 }
 
-impl Default for TextMakers {
+/// The makers of one version of the base table.
+#[derive(Debug)]
+struct Known {
+    /// `None` before the first read.
+    base_version: Option<u64>,
+    makers: Arc<[Arc<dyn MakeIndex>]>,
+}
+
+impl Default for Known {
     fn default() -> Self {
-        Self { known: Mutex::new((None, Arc::from([]))) }
+        Self { base_version: None, makers: Arc::from([]) }
     }
 }
 
@@ -30,14 +37,14 @@ impl TextMakers {
     /// The makers that are known. Makes no request to storage.
     #[must_use]
     pub fn known(&self) -> Arc<[Arc<dyn MakeIndex>]> {
-        self.known.lock().1.clone()
+        self.known.lock().makers.clone()
     }
 
     /// Reads the indexes of the version that `base` has open. Where they cannot be read, there are
     /// none: an index only saves time.
     pub async fn read(&self, base: &Dataset) {
         let version = base.version().version;
-        if self.known.lock().0 == Some(version) {
+        if self.known.lock().base_version == Some(version) {
             return;
         }
         let indexes = match base.load_indices().await {
@@ -55,6 +62,6 @@ impl TextMakers {
                 makers.push(Arc::new(MakeTexts::new(&field.name, &params)));
             }
         }
-        *self.known.lock() = (Some(version), makers.into());
+        *self.known.lock() = Known { base_version: Some(version), makers: makers.into() };
     }
 }

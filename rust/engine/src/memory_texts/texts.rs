@@ -166,7 +166,7 @@ impl Terms {
             let Some(postings) = self.postings.get_mut(&word.text) else { continue };
             match postings.rows.last_mut() {
                 Some(last) if last.row == row => {
-                    last.occurrences = last.occurrences.saturating_add(1)
+                    last.occurrences = last.occurrences.saturating_add(1);
                 }
                 _ => {
                     self.bytes += POSTING_BYTES;

@@ -56,7 +56,7 @@ use super::row_width::{batch_rows, width_of_columns};
 use super::scan_sources::ScanSources;
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
-use super::steps::{columns_of, filtered, projected};
+use super::steps::{columns_of, fields, filtered, in_order, projected};
 use super::{Expressions, Filter, ReadPart};
 use crate::errors::{Context, SsTableErrors, from_base};
 use crate::schema::{ReconcileExec, StoredColumns};
@@ -264,12 +264,8 @@ impl<'a> Planner<'a> {
             let newest = self.by_position(0).or_else(|| Some(self.below_memory(0, of_part?)));
             newest.unwrap_or_else(|| self.by_key(Freshness::Base))
         };
-        let mut fragments = fragments_to_read(&self.snapshot.base, &newest, self.part.as_ref());
-        if let Some(only) = self.base_fragments {
-            let all = || self.snapshot.base.fragments().iter().cloned().collect();
-            let is_read = |id: u64| u32::try_from(id).is_ok_and(|id| only.contains(id));
-            fragments.get_or_insert_with(all).retain(|fragment| is_read(fragment.id));
-        }
+        let (part, only) = (self.part.as_ref(), self.base_fragments);
+        let fragments = fragments_to_read(&self.snapshot.base, &newest, part, only);
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
@@ -298,7 +294,7 @@ impl<'a> Planner<'a> {
         // Positions of a range count from the first fragment, so none of them is left out.
         let fragments = match range {
             Some(_) => None,
-            None => fragments_to_read(&sstable.dataset, &newest, None),
+            None => fragments_to_read(&sstable.dataset, &newest, None, None),
         };
         if fragments.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
@@ -539,23 +535,17 @@ fn fragments_to_read(
     dataset: &Dataset,
     newest: &Newest,
     part: Option<&PartRows>,
+    only: Option<&RoaringBitmap>,
 ) -> Option<Vec<Fragment>> {
     let all = dataset.fragments();
     let mut read = part.map_or_else(|| all.to_vec(), |part| part.fragments.clone());
+    if let Some(only) = only {
+        read.retain(|fragment| u32::try_from(fragment.id).is_ok_and(|id| only.contains(id)));
+    }
     if let Newest::ByPosition { dead, .. } = newest {
         read.retain(|fragment| !dead.is_whole(fragment));
     }
     (read.len() < all.len()).then_some(read)
-}
-
-fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
-    schema.fields().iter().map(|field| field.name()).filter(|name| wanted(name)).cloned().collect()
-}
-
-fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
-    let fields: Vec<_> =
-        schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
-    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// These columns in this order.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_schema::{Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -69,4 +70,16 @@ pub(crate) fn projected(
         .collect::<Result<Vec<_>>>()?;
     let projection = ProjectionExec::try_new(expressions, rows).context("planning a projection")?;
     Ok(Arc::new(projection))
+}
+
+/// The wanted columns, in the order of `schema`.
+pub(crate) fn in_order(schema: &Schema, wanted: impl Fn(&String) -> bool) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name()).filter(|name| wanted(name)).cloned().collect()
+}
+
+/// The schema of the columns `names`.
+pub(crate) fn fields(schema: &Schema, names: &[String]) -> SchemaRef {
+    let fields: Vec<_> =
+        schema.fields().iter().filter(|field| names.contains(field.name())).cloned().collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }

@@ -218,20 +218,19 @@ impl FlatSource {
     ) -> Result<RecordBatch> {
         let (mut known, mut batches, mut chosen) = (HashMap::new(), Vec::new(), Vec::new());
         for (batch, row) in places {
-            let at = match known.get(batch) {
-                Some(at) => *at,
-                None => {
-                    let rows = match (&vectors.stored, &self.rows) {
-                        (Some(stored), _) => &stored.rows,
-                        (None, FlatRows::MemTable(rows)) => rows.batch(*batch as usize),
-                        (None, FlatRows::SsTable { .. }) => {
-                            return Err(Error::internal(format!("{ACTION}: no rows were read")));
-                        }
-                    };
-                    batches.push(selected(rows, names)?);
-                    known.insert(*batch, batches.len() - 1);
-                    batches.len() - 1
-                }
+            let at = if let Some(at) = known.get(batch) {
+                *at
+            } else {
+                let rows = match (&vectors.stored, &self.rows) {
+                    (Some(stored), _) => &stored.rows,
+                    (None, FlatRows::MemTable(rows)) => rows.batch(*batch as usize),
+                    (None, FlatRows::SsTable { .. }) => {
+                        return Err(Error::internal(format!("{ACTION}: no rows were read")));
+                    }
+                };
+                batches.push(selected(rows, names)?);
+                known.insert(*batch, batches.len() - 1);
+                batches.len() - 1
             };
             chosen.push((at, *row as usize));
         }

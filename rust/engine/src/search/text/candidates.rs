@@ -68,7 +68,11 @@ impl Candidates {
     pub async fn next(&mut self, count: usize) -> Result<Option<RecordBatch>> {
         let left = &self.ranked[self.read..];
         let Some(last) = left.get(count.clamp(1, left.len().max(1)) - 1) else { return Ok(None) };
-        let ties = left.iter().skip(count).take_while(|it| it.score == last.score).count();
+        let ties = left
+            .iter()
+            .skip(count)
+            .take_while(|it| it.score.total_cmp(&last.score).is_eq())
+            .count();
         let piece = &left[..count.min(left.len()) + ties];
         let rows = self.rows_of(piece).await?;
         self.read += piece.len();

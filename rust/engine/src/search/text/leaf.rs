@@ -129,9 +129,11 @@ impl TextSearchLeaf {
         let in_memory = try_join_all(self.memory.iter().map(|it| self.found_in(it)));
         let ((counted, in_memory), indexed) =
             try_join(try_join(counted, in_memory), indexed).await?;
-        indexed.iter().for_each(|it| statistics.add(it));
-        counted.iter().for_each(|it| statistics.add(&it.statistics));
-        in_memory.iter().for_each(|it| statistics.add(&it.statistics));
+        let unindexed = counted.iter().map(|it| &it.statistics);
+        let in_memory_too = in_memory.iter().map(|it| &it.statistics);
+        for of_source in indexed.iter().chain(unindexed).chain(in_memory_too) {
+            statistics.add(of_source);
+        }
         let scorers = Scorers::new(&self.analysis, &statistics);
         let scored = self.indexed.iter().map(|it| it.scores(&self.analysis, &scorers));
         let mut ranked = Vec::new();
