@@ -62,7 +62,9 @@ impl Chosen {
         let winners = rule.winners(sources, &KeyGroups::new(offsets.clone(), rows)?)?;
         let mut shown = BooleanBufferBuilder::new(view.rows());
         shown.append_n(view.rows(), true);
-        positions.iter().for_each(|row| shown.set_bit(*row, false));
+        for row in &positions {
+            shown.set_bit(*row, false);
+        }
         let mut replacing = BTreeSet::new();
         for ((batch, row), replaces) in winners.rows().iter().zip(winners.replaces()) {
             let position = view.first_row_of(*batch) + row;

@@ -328,7 +328,9 @@ fn choose(keys: &Keys, fragments: Vec<RowsOfFragment>, rule: &Choosing) -> Resul
     let groups = KeyGroups::from_ordinals(keys.numbers.len(), &ordinals)?;
     let winners = rule.winners(&events, &groups)?;
     let mut wins: Vec<Vec<bool>> = ordinals.iter().map(|rows| vec![false; rows.len()]).collect();
-    winners.rows().iter().for_each(|(source, row)| wins[*source][*row] = true);
+    for (source, row) in winners.rows() {
+        wins[*source][*row] = true;
+    }
     let mut late = vec![0; keys.above.len() + 1];
     for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
         let rows = &groups.rows()[bounds[0]..bounds[1]];

@@ -65,7 +65,9 @@ fn with_replace(batch: &RecordBatch, rows: &[u32]) -> Result<RecordBatch> {
     }
     let place = batch.schema_ref().index_of(REPLACE).context(FLUSHING)?;
     let mut values: Vec<bool> = batch.column(place).as_boolean().values().iter().collect();
-    rows.iter().for_each(|row| values[*row as usize] = true);
+    for row in rows {
+        values[*row as usize] = true;
+    }
     let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
     columns[place] = Arc::new(BooleanArray::from(values));
     RecordBatch::try_new(batch.schema(), columns).context(FLUSHING)
