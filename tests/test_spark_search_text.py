@@ -51,7 +51,12 @@ def test_words_give_a_dataframe_with_the_scores_of_the_table(table: LancememTabl
 
 
 def test_a_vector_with_a_text_gives_all_scores(table: LancememTable) -> None:
-    arguments: dict[str, Any] = {"text": "log", "k": 4, "columns": ["id"], "rerank": lancemem.RRF(k=10)}
+    arguments: dict[str, Any] = {
+        "text": "log",
+        "k": 4,
+        "columns": ["id"],
+        "rerank": lancemem.RRF(k=10),
+    }
     frame = table.search([2.0, 1.0], **arguments)
     assert frame.columns == ["id", "_distance", "_score", "_relevance_score"]
     expected = table.handle.search([2.0, 1.0], **arguments).to_table().to_pylist()
