@@ -233,7 +233,17 @@ GROUPS = {
 # Attributes and methods that only return a stored value, and pylance's own call.
 NO_CALLS = {
     "to_lance",
-    *("uri", "primary_key", "sharding", "admin", "shard_id", "schema", "location", "token"),
+    *(
+        "uri",
+        "primary_key",
+        "sharding",
+        "merge_rule",
+        "admin",
+        "shard_id",
+        "schema",
+        "location",
+        "token",
+    ),
     *(
         "deletion_vectors",
         "changelog",

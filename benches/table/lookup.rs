@@ -206,6 +206,7 @@ fn memtable(kind: Kind) {
             schema: accept.storage().clone(),
             key: Some(Arc::new(Keys(accept.key().clone()))),
             index,
+            rule: None,
         };
         let memtable = Arc::new(MemTable::new(Generation(1), layout));
         let numbers: Vec<i64> = (0..MEMTABLE_ROWS).collect();

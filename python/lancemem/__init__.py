@@ -9,7 +9,7 @@ table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, 
 
 from typing import TYPE_CHECKING
 
-from lancemem import query
+from lancemem import agg, query
 from lancemem._lancemem import (
     Acknowledged,
     Admin,
@@ -44,6 +44,7 @@ from lancemem._lancemem import (
     JobStoppedError,
     LancememError,
     MaintenanceConfig,
+    MergeRule,
     OptimizedIndex,
     RecordIndexReport,
     RelistReport,
@@ -130,6 +131,7 @@ __all__ = [
     "MaintenanceConfig",
     "MergeBuilder",
     "MergeResult",
+    "MergeRule",
     "OptimizedIndex",
     "Progress",
     "RecordIndexReport",
@@ -165,6 +167,7 @@ __all__ = [
     "WriterStats",
     "__version__",
     "advise_sharding",
+    "agg",
     "bucket",
     "connect_job",
     "create_table",

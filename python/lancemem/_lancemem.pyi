@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import disjoint_base
 
+from lancemem.agg import Aggregate
 from lancemem.arrow_dataset import TableDataset
 from lancemem.progress import Progress
 
@@ -64,6 +65,7 @@ __all__ = [
     "JobStoppedError",
     "LancememError",
     "MaintenanceConfig",
+    "MergeRule",
     "OptimizedIndex",
     "RecordIndexReport",
     "RelistReport",
@@ -162,6 +164,12 @@ _Txn: TypeAlias = tuple[str, int]
 _State: TypeAlias = int | datetime
 _RowKinds: TypeAlias = Literal["delta", "flink"]
 _Changelog: TypeAlias = Literal["stored", "flushed"]
+_MergeEngine: TypeAlias = Literal["deduplicate", "first_row", "partial_update", "aggregation"]
+_Deletes: TypeAlias = Literal["remove", "ignore", "refuse", "retract"]
+# Sequence columns, and the columns that follow them.
+_Groups: TypeAlias = (
+    Mapping[str, str | Sequence[str]] | Mapping[tuple[str, ...], str | Sequence[str]]
+)
 _Progress: TypeAlias = Callable[[Progress], object] | bool | None
 # Version before, version, whether rows may have moved, fragments of images before and after.
 _Slice: TypeAlias = tuple[int | None, int, bool, list[int], list[int]]
@@ -248,6 +256,12 @@ def create_table(
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
     changelog: _Changelog | None = None,
+    merge_engine: _MergeEngine | None = None,
+    sequence_by: str | Sequence[str] | None = None,
+    aggregates: Mapping[str, str | Aggregate] | None = None,
+    sequence_groups: _Groups | None = None,
+    deletes: _Deletes | None = None,
+    delete_retention: timedelta | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Table:
     """Create an empty table with its shards, and open it.
@@ -266,6 +280,16 @@ def create_table(
         changelog: "stored" stores the changes of each compaction, as `Table.alter` does. "flushed"
             stores those of each flush, and enters deletion-vector mode. Default: changes are
             derived.
+        merge_engine: How the events of a key become one row (docs/merge-engines.md): "deduplicate"
+            keeps the last, "first_row" the first. It cannot be changed later. Default:
+            "deduplicate".
+        sequence_by: The columns that order the events of a key, the most significant first.
+            Default: the order of arrival.
+        aggregates: The function of each column, of `lancemem.agg`, or its name.
+        sequence_groups: Sequence columns, and the columns that are taken together with them.
+        deletes: What a delete does. Default: "remove".
+        delete_retention: How long a delete with a sequence is remembered after a compaction.
+            Default: 7 days, where `sequence_by` orders "deduplicate".
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
 
@@ -277,6 +301,7 @@ def create_table(
         InvalidInputError: The key cannot be used, or Lance could not store or read a column as it
             is: dictionaries with indices of less than 32 bits, structs without fields, lists of a
             fixed size of anything but numbers and booleans, blobs and JSON, columns without a name.
+            Also where the table cannot have the merge rule.
 
     Example:
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -321,6 +346,12 @@ def enable(
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
+    merge_engine: _MergeEngine | None = None,
+    sequence_by: str | Sequence[str] | None = None,
+    aggregates: Mapping[str, str | Aggregate] | None = None,
+    sequence_groups: _Groups | None = None,
+    deletes: _Deletes | None = None,
+    delete_retention: timedelta | None = None,
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
@@ -338,6 +369,13 @@ def enable(
         config: The defaults of every job of the table, stored with it.
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
+        merge_engine: As in `create_table`. A table that is enabled keeps its merge rule: where one
+            of these six arguments is given, all of them must describe that rule.
+        sequence_by: As in `create_table`.
+        aggregates: As in `create_table`.
+        sequence_groups: As in `create_table`.
+        deletes: As in `create_table`.
+        delete_retention: As in `create_table`.
         storage_options: As in `create_table`.
         verify_sstables: As in `open_table`.
 
@@ -347,9 +385,9 @@ def enable(
     Raises:
         TableNotFoundError: There is no table at `uri`.
         InvalidInputError: The table has no primary key or another one, a key column has nulls or
-            cannot be a key, the table is enabled with another sharding or other settings, or has
-            columns that `create_table` refuses. Also where the MemWAL index was dropped while rows
-            lay above it.
+            cannot be a key, the table is enabled with another sharding, another merge rule or other
+            settings, or has columns that `create_table` refuses. Also where the table cannot have
+            the merge rule, and where the MemWAL index was dropped while rows lay above it.
 
     Example:
         table = lancemem.enable("board.lance", primary_key="id", sharding=lancemem.bucket("id", 4))
@@ -752,6 +790,41 @@ class Sharding:
     __hash__: None  # type: ignore[assignment]
 
 @final
+class MergeRule:
+    """How the events of a key become one row. Chosen when a table is created or enabled.
+
+    Columns have their present names. A column that was dropped since is left out.
+
+    Attributes:
+        merge_engine: The engine.
+        sequence_by: The columns that order the events of a key, the most significant first.
+        aggregates: The function of each column that has one.
+        sequence_groups: The sequence columns of each group, and the columns that follow them.
+        deletes: What a delete does.
+        nulls: What a null in a partial put does: "set" stores it, "keep" keeps the value.
+        delete_retention: How long a delete with a sequence is remembered after a compaction. None
+            where no delete has a sequence.
+    """
+
+    @property
+    def merge_engine(self) -> _MergeEngine: ...
+    @property
+    def sequence_by(self) -> tuple[str, ...]: ...
+    @property
+    def aggregates(self) -> dict[str, Aggregate]: ...
+    @property
+    def sequence_groups(self) -> dict[tuple[str, ...], tuple[str, ...]]: ...
+    @property
+    def deletes(self) -> _Deletes: ...
+    @property
+    def nulls(self) -> Literal["set", "keep"]: ...
+    @property
+    def delete_retention(self) -> timedelta | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
+
+@final
 class WriterConfig:
     """Settings of a job's write path. Settings that are left out come from the table.
 
@@ -918,6 +991,7 @@ class Table:
         uri: The address of the table.
         primary_key: The key columns in key order. Empty for an append-only table.
         sharding: How rows are spread over shards. None where the table records no sharding.
+        merge_rule: How the events of a key become one row. None where the last event wins.
     """
 
     # Another handle of the same, for a subclass.
@@ -932,6 +1006,8 @@ class Table:
     def primary_key(self) -> list[str]: ...
     @property
     def sharding(self) -> Sharding | None: ...
+    @property
+    def merge_rule(self) -> MergeRule | None: ...
     @property
     def admin(self) -> Admin:
         """Verification and repair: of logs, SSTables and the record index."""
@@ -3202,6 +3278,8 @@ class CompactionResult:
         num_sstables_dropped: SSTables without a live row.
         num_rows_written: Rows that the base table got, in linked files or written.
         num_rows_deleted: Base rows that were superseded or deleted.
+        num_late_rows: Rows of SSTables that lost by the merge rule against rows that had arrived
+            before them. Rows that lost within one flush are not counted. 0 without a rule.
         copied_bytes: Bytes of linked files that the storage could not link and copied.
         num_fragments_added: Fragments that the commit added.
         num_fragments_rewritten: Base fragments that were rewritten for their dead rows.
@@ -3224,6 +3302,8 @@ class CompactionResult:
     def num_rows_written(self) -> int: ...
     @property
     def num_rows_deleted(self) -> int: ...
+    @property
+    def num_late_rows(self) -> int: ...
     @property
     def copied_bytes(self) -> int: ...
     @property
@@ -3387,6 +3467,7 @@ class TableStats:
         num_log_rows: Rows that are in logs alone, superseded ones and tombstones included.
         log_bytes: Bytes of these logs in storage.
         logs: The log of each shard, by ordinal.
+        merge_rule: As `Table.merge_rule`.
     """
 
     @property
@@ -3405,6 +3486,8 @@ class TableStats:
     def log_bytes(self) -> int: ...
     @property
     def logs(self) -> list[ShardLog]: ...
+    @property
+    def merge_rule(self) -> MergeRule | None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

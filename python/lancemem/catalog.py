@@ -15,7 +15,8 @@ from lancemem import _lancemem
 from lancemem.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
     from os import PathLike
 
     import pyarrow as pa
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
         Sharding,
         WriterConfig,
         _Changelog,
+        _Deletes,
+        _Groups,
+        _MergeEngine,
         _Rows,
         _Schema,
     )
+    from lancemem.agg import Aggregate
 
 __all__ = ["create_table", "drop_table", "enable", "exists", "open_table"]
 
@@ -45,6 +50,12 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
     changelog: _Changelog | None = None,
+    merge_engine: _MergeEngine | None = None,
+    sequence_by: str | Sequence[str] | None = None,
+    aggregates: Mapping[str, str | Aggregate] | None = None,
+    sequence_groups: _Groups | None = None,
+    deletes: _Deletes | None = None,
+    delete_retention: timedelta | None = None,
     storage_options: dict[str, str] | None = None,
     exist_ok: bool = False,
     mode: str = "create",
@@ -73,6 +84,18 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         changelog: "stored" stores the changes of each compaction, as `Table.alter` does. "flushed"
             stores the changes of each flush, and enters deletion-vector mode. Default: changes are
             derived.
+        merge_engine: How the events of a key become one row (docs/merge-engines.md). "deduplicate"
+            keeps the last event, or with `sequence_by` the greatest; "first_row" the first, or the
+            least. It cannot be changed later. Default: "deduplicate".
+        sequence_by: The columns that order the events of a key, the most significant first:
+            integers, floats, decimals, dates, timestamps, text or binary. Default: the order of
+            arrival.
+        aggregates: The function of each column, of `lancemem.agg`, or its name.
+        sequence_groups: Sequence columns, and the columns that are taken together with them.
+        deletes: What a delete does. Default: "remove".
+        delete_retention: How long a delete with a sequence is remembered after a compaction, in
+            whole milliseconds; 0 is not at all. Default: 7 days, where `sequence_by` orders
+            "deduplicate".
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
         exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
@@ -89,8 +112,9 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         InvalidInputError: The rows have no accepted form or no columns, the key cannot be used, or
             Lance could not store or read a column as it is: dictionaries with indices of less than
             32 bits, structs without fields, lists of a fixed size of anything but numbers and
-            booleans, blobs and JSON, columns without a name. With `exist_ok`, the table at `uri`
-            has other columns, another key or another sharding.
+            booleans, blobs and JSON, columns without a name. The table cannot have the merge rule:
+            the text names the column and what works. With `exist_ok`, the table at `uri` has other
+            columns, another key, another sharding or another merge rule.
 
     Example:
         table = lancemem.create_table("board.lance", frame, primary_key="id")
@@ -116,6 +140,15 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         "maintenance": maintenance,
         "changelog": changelog,
     }
+    rule: dict[str, Any] = {
+        "merge_engine": merge_engine,
+        "sequence_by": sequence_by,
+        "aggregates": aggregates,
+        "sequence_groups": sequence_groups,
+        "deletes": deletes,
+        "delete_retention": delete_retention,
+    }
+    options |= rule
     if mode == "overwrite":
         with tempfile.TemporaryDirectory() as folder:
             rows = _read_before(rows, schema, folder)
@@ -133,6 +166,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             raise
         table = open_table(uri, storage_options=storage_options)
         _refuse_another(table, schema, primary_key, sharding)
+        _refuse_another_rule(uri, rule, storage_options)
         return table
     if rows is not None:
         _fill(table, rows, storage_options)
@@ -158,6 +192,12 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
     sharding: Sharding | None = None,
     config: WriterConfig | None = None,
     maintenance: MaintenanceConfig | bool | None = None,
+    merge_engine: _MergeEngine | None = None,
+    sequence_by: str | Sequence[str] | None = None,
+    aggregates: Mapping[str, str | Aggregate] | None = None,
+    sequence_groups: _Groups | None = None,
+    deletes: _Deletes | None = None,
+    delete_retention: timedelta | None = None,
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
@@ -167,6 +207,12 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
         sharding=sharding,
         config=config,
         maintenance=maintenance,
+        merge_engine=merge_engine,
+        sequence_by=sequence_by,
+        aggregates=aggregates,
+        sequence_groups=sequence_groups,
+        deletes=deletes,
+        delete_retention=delete_retention,
         storage_options=storage_options,
         verify_sstables=verify_sstables,
     )
@@ -321,6 +367,14 @@ def _refuse_another(
                 f"table {table.uri} exists with {what} {_shown(found)}, asked for {_shown(wanted)}"
                 "; open it with lancemem.open_table(uri)"
             )
+
+
+def _refuse_another_rule(
+    uri: str | PathLike[str], rule: dict[str, Any], storage_options: dict[str, str] | None
+) -> None:
+    """Refuse a table with another merge rule, if one is asked for: the engine compares them."""
+    if any(option is not None for option in rule.values()):
+        _lancemem.enable(uri, **rule, storage_options=storage_options)
 
 
 def _shown(value: object) -> str:

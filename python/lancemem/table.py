@@ -44,6 +44,7 @@ class Table(TableReads, TableUpdates, TableIndexes, TableChangeFeeds):
         uri: The address of the table.
         primary_key: The key columns in key order. Empty for an append-only table.
         sharding: How rows are spread over shards. None where the table records no sharding.
+        merge_rule: How the events of a key become one row. None where the last event wins.
 
     Example:
         table = lancemem.open_table("board.lance")

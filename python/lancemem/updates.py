@@ -106,8 +106,8 @@ class TableUpdates(_lancemem.Table):
 
         Raises:
             InvalidInputError: No column is to change, a column is named twice, is of the primary
-                key or not in the table, an expression is not valid, or a column cannot hold its
-                value.
+                key or not in the table, an expression is not valid, a column cannot hold its
+                value, or the table keeps the first row of each key (docs/event-time.md).
             LancememError: As in `upsert`.
 
         Example:
@@ -115,6 +115,7 @@ class TableUpdates(_lancemem.Table):
             table.update(values={"category": "book"}, where="id = 7")
         """
         key = _key(self, "an update")
+        refuse_first_row(self, "an update")
         expressions, literals = _assignments(set, values, values_sql)
         for changes in (expressions, literals):
             refuse_key_columns(changes, key)
@@ -197,8 +198,9 @@ class TableUpdates(_lancemem.Table):
             A builder for the clauses.
 
         Raises:
-            InvalidInputError: The table has no primary key, `on` is not the primary key, or the
-                source lacks a column of it.
+            InvalidInputError: The table has no primary key, `on` is not the primary key, the source
+                lacks a column of it, or the table keeps the first row of each key
+                (docs/event-time.md).
 
         Example:
             (
@@ -210,6 +212,7 @@ class TableUpdates(_lancemem.Table):
             )
         """
         key = _key(self, "a merge")
+        refuse_first_row(self, "a merge")
         columns = [on] if isinstance(on, str) else on
         if columns is not None and sorted(columns) != sorted(key):
             raise _lancemem.InvalidInputError(
@@ -217,6 +220,27 @@ class TableUpdates(_lancemem.Table):
                 "rows find the keys first (scan(filter=...)), then upsert or delete"
             )
         return MergeBuilder(self, source)
+
+
+def refuse_first_row(table: _lancemem.Table, what: str) -> None:
+    """Refuse to change rows of a table whose first row of a key stays.
+
+    Args:
+        table: The table.
+        what: The call, with its article.
+
+    Raises:
+        InvalidInputError: The table has `merge_engine="first_row"`.
+
+    Example:
+        refuse_first_row(table, "an update")
+    """
+    rule = table.merge_rule
+    if rule is not None and rule.merge_engine == "first_row":
+        raise _lancemem.InvalidInputError(
+            f"table {table.uri} has merge_engine='first_row': the stored row of a key would hide "
+            f"what {what} writes; delete the keys and upsert their new rows"
+        )
 
 
 def quoted(name: str) -> str:

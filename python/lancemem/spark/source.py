@@ -33,6 +33,7 @@ from lancemem.spark import (
     change_feed,
     change_positions,
     change_stream,
+    merge_rules,
     reader,
     transactions,
 )
@@ -59,7 +60,7 @@ _WRITE_OPTIONS = {
     "checkpointlocation",
     # Spark's own options, which it passes on.
     "queryname",
-}
+} | merge_rules.OPTIONS
 
 
 class LancememDataSource(DataSource):
@@ -70,7 +71,9 @@ class LancememDataSource(DataSource):
     queries of one DataFrame or view read the snapshot of the first query). Options of a write:
     `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `mergeSchema`,
     `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table that does not exist
-    `primaryKey` and `shards`.
+    `primaryKey`, `shards` and the merge rule: `mergeEngine`, `sequenceBy` ("ts,n"), `aggregates`
+    ("clicks=sum"), `sequenceGroups` ("pay_ts=status,amount;ship_ts=carrier"), `deletes`,
+    `deleteRetention` ("7 days").
 
     With `readChangeFeed` a read has the changes of the table: `startingVersion` or
     `startingTimestamp` (without one of them every row is an insert), `endingVersion` or
@@ -233,12 +236,13 @@ class LancememDataSource(DataSource):
         sharding = lancemem.unsharded() if shards == 1 else lancemem.bucket(names[0], shards)
         # The column of operations is no column of the table.
         columns = StructType([field for field in schema if field.name != op_column])
+        rule = merge_rules.of_options(self.options)
         return lancemem.create_table(
-            uri, arrow_schema(columns), primary_key=names, sharding=sharding
+            uri, arrow_schema(columns), primary_key=names, sharding=sharding, **rule
         )
 
     def _as_named(self, table: lancemem.Table) -> lancemem.Table:
-        """Return the table; refuse one with another key or number of shards than the options."""
+        """Return the table; refuse one with another key, number of shards or merge rule."""
         key, has = self.options.get("primaryKey"), list(table.primary_key)
         if key is not None and _names(key) != has:
             raise lancemem.InvalidInputError(
@@ -250,6 +254,7 @@ class LancememDataSource(DataSource):
             raise lancemem.InvalidInputError(
                 f"table {table.uri} has {shards} shards, not {wanted}: their number is fixed"
             )
+        merge_rules.refuse_another(table, self.options)
         return table
 
     def _uri(self, action: str) -> str:

@@ -42,6 +42,7 @@ from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
+from lancemem.updates import refuse_first_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -216,6 +217,13 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
         changelog: Literal["stored", "flushed"] | None = None,
+        merge_engine: Literal["deduplicate", "first_row", "partial_update", "aggregation"]
+        | None = None,
+        sequence_by: str | Sequence[str] | None = None,
+        aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
+        deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
+        delete_retention: timedelta | None = None,
     ) -> LancememTable:
         """Create a table.
 
@@ -231,14 +239,20 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             config: The defaults of every job of the table.
             maintenance: As in `lancemem.create_table`.
             changelog: As in `lancemem.create_table`.
+            merge_engine: As in `lancemem.create_table`.
+            sequence_by: As in `lancemem.create_table`.
+            aggregates: As in `lancemem.create_table`.
+            sequence_groups: As in `lancemem.create_table`.
+            deletes: As in `lancemem.create_table`.
+            delete_retention: As in `lancemem.create_table`.
 
         Returns:
             The table.
 
         Raises:
             TableExistsError: A table exists at `uri`.
-            InvalidInputError: The key or a column cannot be used, or `vectors` comes with an Arrow
-                schema.
+            InvalidInputError: The key, a column or the merge rule cannot be used, or `vectors`
+                comes with an Arrow schema.
 
         Example:
             table = LancememTable.create(
@@ -266,11 +280,17 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             config=config,
             maintenance=maintenance,
             changelog=changelog,
+            merge_engine=merge_engine,
+            sequence_by=sequence_by,
+            aggregates=aggregates,
+            sequence_groups=sequence_groups,
+            deletes=deletes,
+            delete_retention=delete_retention,
         )
         return cls(spark, table)
 
     @classmethod
-    def enable(
+    def enable(  # noqa: PLR0913 - as `create`
         cls,
         spark: SparkSession,
         uri: str,
@@ -278,6 +298,13 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         sharding: lancemem.Sharding | None = None,
         config: lancemem.WriterConfig | None = None,
         maintenance: lancemem.MaintenanceConfig | bool | None = None,
+        merge_engine: Literal["deduplicate", "first_row", "partial_update", "aggregation"]
+        | None = None,
+        sequence_by: str | Sequence[str] | None = None,
+        aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
+        deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
+        delete_retention: timedelta | None = None,
     ) -> LancememTable:
         """Enable a Lance table that has its primary key in the field metadata, and open it.
 
@@ -288,18 +315,36 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
                 partitioned by `bucket(n, c)`, keeps it.
             config: The defaults of every job of the table.
             maintenance: As in `lancemem.create_table`.
+            merge_engine: As in `lancemem.enable`.
+            sequence_by: As in `lancemem.enable`.
+            aggregates: As in `lancemem.enable`.
+            sequence_groups: As in `lancemem.enable`.
+            deletes: As in `lancemem.enable`.
+            delete_retention: As in `lancemem.enable`.
 
         Returns:
             The table.
 
         Raises:
             TableNotFoundError: There is no table at `uri`.
-            InvalidInputError: The table has no primary key, or another sharding or other settings.
+            InvalidInputError: The table has no primary key, or another sharding, another merge rule
+                or other settings.
 
         Example:
             table = LancememTable.enable(spark, "/data/flights.lance")
         """
-        table = lancemem.enable(uri, sharding=sharding, config=config, maintenance=maintenance)
+        table = lancemem.enable(
+            uri,
+            sharding=sharding,
+            config=config,
+            maintenance=maintenance,
+            merge_engine=merge_engine,
+            sequence_by=sequence_by,
+            aggregates=aggregates,
+            sequence_groups=sequence_groups,
+            deletes=deletes,
+            delete_retention=delete_retention,
+        )
         return cls(spark, table)
 
     @property
@@ -424,13 +469,15 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
 
         Raises:
             InvalidInputError: `set` is empty, names a column of the primary key or no column of the
-                table, or a column cannot hold its value; or the table has no primary key.
+                table, or a column cannot hold its value; or the table has no primary key, or keeps
+                the first row of each key (docs/event-time.md).
             StaleTxnError: A shard has taken a newer version of the application.
 
         Example:
             table.update("category = 'book'", {"price": "price * 1.1"})
         """
         key = self._key("update")
+        refuse_first_row(self._table, "an update")
         rows = conditions.updated_rows(
             self.refresh(), condition, set or {}, round_floats=round_floats
         )
@@ -504,12 +551,14 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
             A builder for the clauses.
 
         Raises:
-            InvalidInputError: `condition` is anything else.
+            InvalidInputError: `condition` is anything else, or the table keeps the first row of
+                each key (docs/event-time.md).
 
         Example:
             merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
+        refuse_first_row(self._table, "a merge")
         return MergeBuilder(self.refresh(), source, condition)
 
     def apply_changes(  # noqa: PLR0913 - all but one by name

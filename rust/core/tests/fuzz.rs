@@ -203,6 +203,11 @@ fn a_file_name_of_any_bytes_is_a_position_or_none() {
 }
 
 #[test]
+fn a_merge_rule_of_any_bytes_is_a_rule_with_one_text_or_none() {
+    try_mutations("merge_rule", 9);
+}
+
+#[test]
 fn every_input_that_the_fuzzer_kept_is_read_or_refused_in_bounded_memory() {
     quiet_arrow();
     let fuzzer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");

@@ -22,6 +22,7 @@ mod model;
 mod recovery;
 mod repair;
 mod routing;
+mod ruled_rows;
 mod schema_change;
 mod snapshots;
 mod takeover;

@@ -49,6 +49,10 @@ pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::Sharding;
+pub use lancemem_core::merge::{
+    Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, MergeRule, NullPolicy, RuleError,
+    RuleOptions,
+};
 pub use lancemem_core::shard::{
     Acknowledged, Deletes, JobStats, WalDamage, WalFinding, WalReport, WriteBatch, WriteOptions,
 };

@@ -52,6 +52,16 @@ pub(crate) struct Limits {
     pub stall: Duration,
 }
 
+/// Refuses the newest rows of memory alone where a merge rule may prefer a row of the table to them.
+fn refuse_rule(rows: &RowSchema) -> Result<(), Error> {
+    let Some(rule) = rows.rule() else { return Ok(()) };
+    Err(Error::input(format!(
+        "the table has merge_engine '{}', so the rows in memory are not the rows of the table; read \
+         the table with consistency 'live' and this job",
+        rule.rule().engine().name()
+    )))
+}
+
 impl JobService {
     /// A service of `job` within `limits`, until `ended` is true.
     pub fn new(job: Weak<Job>, limits: &Limits, ended: watch::Receiver<bool>) -> Self {
@@ -71,6 +81,7 @@ impl JobService {
         match ask {
             Ask::Rows => {
                 let rows = job.row_schema();
+                refuse_rule(&rows).map_err(|error| refusal(&error))?;
                 let schema = latest::columns(&rows);
                 refuse_large_lists(&schema).map_err(|error| refusal(&error))?;
                 let columns = schema.clone();

@@ -10,12 +10,14 @@ use lancemem::{Changelog, Location, Sharding as RustSharding};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::arguments::{FilePath, KeyNames, named_sql};
+use crate::arguments::{FilePath, Given, KeyNames, named_sql};
 use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
+use crate::durations::Millis;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
 use crate::output::pyarrow_table_of;
+use crate::rules::RuleArguments;
 use crate::runtime::{run, run_on};
 use crate::table::Table;
 use crate::values::Sharding;
@@ -24,7 +26,8 @@ use crate::values::Sharding;
 #[pyfunction]
 #[pyo3(signature = (
     uri, schema, *, primary_key=None, sharding=None, config=None, maintenance=None,
-    changelog=None, storage_options=None
+    changelog=None, merge_engine=None, sequence_by=None, aggregates=None, sequence_groups=None,
+    deletes=None, delete_retention=None, storage_options=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
@@ -36,17 +39,33 @@ fn create_table(
     config: Option<&WriterConfig>,
     maintenance: Option<Maintenance>,
     changelog: Option<&str>,
+    merge_engine: Option<&str>,
+    sequence_by: Option<KeyNames>,
+    aggregates: Option<&Bound<'_, PyMapping>>,
+    sequence_groups: Option<&Bound<'_, PyMapping>>,
+    deletes: Option<&str>,
+    delete_retention: Option<Given<Millis>>,
     storage_options: Option<HashMap<String, String>>,
 ) -> PyResult<Table> {
+    let location = location(uri, storage_options)?;
+    let uri = location.uri().to_owned();
+    let rule = RuleArguments {
+        merge_engine,
+        sequence_by,
+        aggregates,
+        sequence_groups,
+        deletes,
+        delete_retention,
+    };
+    let rule = rule.options(&uri)?.unwrap_or_default();
     let changelog = Changelog::parse(changelog).map_err(|error| to_py(&error))?;
     let options = CreateOptions::new(input::schema(schema)?)
         .with_primary_key(primary_key.map_or_else(Vec::new, KeyNames::into_vec))
         .with_sharding(sharding.map_or(RustSharding::Unsharded, |sharding| sharding.0.clone()))
         .with_config(WriterConfig::over(config, lancemem::WriterConfig::default())?)
         .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?)
-        .with_changelog(changelog);
-    let location = location(uri, storage_options)?;
-    let uri = location.uri().to_owned();
+        .with_changelog(changelog)
+        .with_rule(rule);
     run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
 }
 
@@ -70,8 +89,9 @@ fn open_table(
 #[pyfunction]
 #[pyo3(
     signature = (
-        uri, *, primary_key=None, sharding=None, config=None, maintenance=None,
-        storage_options=None, verify_sstables=true
+        uri, *, primary_key=None, sharding=None, config=None, maintenance=None, merge_engine=None,
+        sequence_by=None, aggregates=None, sequence_groups=None, deletes=None,
+        delete_retention=None, storage_options=None, verify_sstables=true
     )
 )]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
@@ -82,10 +102,25 @@ fn enable(
     sharding: Option<&Sharding>,
     config: Option<&WriterConfig>,
     maintenance: Option<Maintenance>,
+    merge_engine: Option<&str>,
+    sequence_by: Option<KeyNames>,
+    aggregates: Option<&Bound<'_, PyMapping>>,
+    sequence_groups: Option<&Bound<'_, PyMapping>>,
+    deletes: Option<&str>,
+    delete_retention: Option<Given<Millis>>,
     storage_options: Option<HashMap<String, String>>,
     verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
+    let rule = RuleArguments {
+        merge_engine,
+        sequence_by,
+        aggregates,
+        sequence_groups,
+        deletes,
+        delete_retention,
+    };
+    let rule = rule.options(location.uri())?;
     let settings = (
         WriterConfig::over(config, lancemem::WriterConfig::default())?,
         Maintenance::over(maintenance.clone(), lancemem::MaintenanceConfig::default())?,
@@ -93,9 +128,11 @@ fn enable(
     let sharding = sharding.map(|sharding| &sharding.0);
     let uri = location.uri().to_owned();
     if let Some(key) = primary_key.map(KeyNames::into_vec) {
-        run_on(py, &uri, lancemem::Table::set_primary_key(location.clone(), &key))?;
+        run_on(py, &uri, lancemem::Table::set_primary_key(location.clone(), &key, rule.as_ref()))?;
     }
-    let enabled = lancemem::Table::enable(location, sharding, &settings.0, &settings.1);
+    let (config_given, maintenance_given) = (&settings.0, &settings.1);
+    let enabled =
+        lancemem::Table::enable(location, sharding, rule.as_ref(), config_given, maintenance_given);
     let table = run_on(py, &uri, enabled)?;
     let own = (table.writer_defaults(), table.maintenance_defaults());
     if WriterConfig::over(config, own.0.clone())? != *own.0

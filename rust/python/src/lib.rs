@@ -37,6 +37,7 @@ mod output;
 mod progress;
 mod provider;
 mod repair;
+mod rules;
 mod runtime;
 mod scan;
 mod search;
@@ -58,6 +59,7 @@ fn _lancemem(module: &Bound<'_, PyModule>) -> PyResult<()> {
     finalization::watch_interpreter(module)?;
     errors::register(module)?;
     values::register(module)?;
+    rules::register(module)?;
     config::register(module)?;
     module.add_class::<table::Table>()?;
     catalog::register(module)?;

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use crate::arguments::{Given, ShardName};
 use crate::errors::{InvalidInputError, of_face};
 use crate::repair::existing_shard;
+use crate::rules::MergeRule;
 use crate::runtime::run_on;
 use crate::values::{
     CollectionResult, CompactedIndex, CompactedSsTable, CompactionResult, DeletionVectorResult,
@@ -48,10 +49,12 @@ pub fn flush(
 
 /// Counts the rows of a table, and with `count_logs` those of its logs, which are read.
 pub fn stats(py: Python<'_>, table: &lancemem::Table, count_logs: bool) -> PyResult<TableStats> {
-    if count_logs {
-        return run_on(py, table.uri(), table.stats()).map(table_stats);
-    }
-    run_on(py, table.uri(), table.stats_without_logs()).map(table_stats)
+    let counted = if count_logs {
+        run_on(py, table.uri(), table.stats())?
+    } else {
+        run_on(py, table.uri(), table.stats_without_logs())?
+    };
+    Ok(table_stats(counted, table.merge_rule().map(MergeRule)))
 }
 
 /// Moves the flushed SSTables of a table into its base table, or reports what that would do.
@@ -133,7 +136,7 @@ fn flush_result(result: RustFlush) -> FlushResult {
     }
 }
 
-fn table_stats(stats: RustStats) -> TableStats {
+fn table_stats(stats: RustStats, merge_rule: Option<MergeRule>) -> TableStats {
     let logs = stats.logs.into_iter().map(|log| ShardLog {
         shard_id: log.shard_id.to_string(),
         ordinal: log.ordinal,
@@ -150,6 +153,7 @@ fn table_stats(stats: RustStats) -> TableStats {
         num_log_rows: stats.log_rows,
         log_bytes: stats.log_bytes,
         logs: logs.collect(),
+        merge_rule,
     }
 }
 
@@ -239,6 +243,7 @@ fn result(result: RustResult) -> CompactionResult {
         num_sstables_dropped: result.dropped,
         num_rows_written: result.rows_written,
         num_rows_deleted: result.rows_deleted,
+        num_late_rows: result.late_rows,
         copied_bytes: result.copied_bytes,
         num_fragments_added: result.fragments_added,
         num_fragments_rewritten: result.fragments_rewritten,

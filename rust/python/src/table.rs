@@ -30,6 +30,7 @@ use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::progress::following;
 use crate::provider;
 use crate::repair;
+use crate::rules::MergeRule;
 use crate::runtime::{Here, run_on};
 use crate::scan::{Scan, ScanArguments};
 use crate::snapshot::Snapshot;
@@ -37,6 +38,7 @@ use crate::values::{
     CollectionResult, CompactionResult, DeletionVectorResult, FlushResult, RecordIndexReport,
     Shard, Sharding, TableStats, TableVersion, WriteResult,
 };
+use crate::write::CallArguments;
 use crate::writer::TableWriter;
 
 /// A Lance table with shards that take upserts.
@@ -78,13 +80,6 @@ impl Table {
     }
 }
 
-/// The arguments of a write to a whole table that are not its rows.
-struct CallArguments {
-    txn: Option<(String, i64)>,
-    round_floats: bool,
-    take_over: bool,
-}
-
 #[pymethods]
 impl Table {
     /// Another handle of the same, for a subclass.
@@ -112,6 +107,11 @@ impl Table {
     #[getter]
     fn sharding(&self) -> Option<Sharding> {
         self.inner.peek().sharding().cloned().map(Sharding)
+    }
+
+    #[getter]
+    fn merge_rule(&self) -> Option<MergeRule> {
+        self.inner.peek().merge_rule().map(MergeRule)
     }
 
     #[doc = docstring!("Table.admin")]

@@ -16,6 +16,7 @@ use crate::arguments::Given;
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::finalization::outlive_interpreter;
+use crate::rules::MergeRule;
 
 /// A value's `repr` in Python.
 pub trait Repr {
@@ -156,6 +157,7 @@ value! {
         num_sstables_dropped: usize,
         num_rows_written: u64,
         num_rows_deleted: u64,
+        num_late_rows: u64,
         copied_bytes: u64,
         num_fragments_added: usize,
         num_fragments_rewritten: usize,
@@ -247,6 +249,7 @@ value! {
         num_log_rows: u64,
         log_bytes: u64,
         logs: Vec<ShardLog>,
+        merge_rule: Option<MergeRule>,
     }
 }
 value! {

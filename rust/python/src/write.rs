@@ -1,6 +1,6 @@
-//! Writes through a job or through the writer of a table.
+//! Writes: to a whole table, through a job, or through the writer of a table.
 //!
-//! Owns: what the two have in common: the arguments that are not rows, the call, and the end of a
+//! Owns: what they have in common: the arguments that are not rows, the call, and the end of a
 //! `with` block.
 //! Does not own: the rows of a call (`input`, `keys`), or writes of a table without either.
 
@@ -15,6 +15,13 @@ use pyo3::prelude::*;
 use crate::bulk::{self, Change};
 use crate::runtime::run_on;
 use crate::values::Acknowledged;
+
+/// The arguments of a write to a whole table that are not its rows.
+pub struct CallArguments {
+    pub txn: Option<(String, i64)>,
+    pub round_floats: bool,
+    pub take_over: bool,
+}
 
 /// The arguments of a write that are not its rows.
 pub struct Promise {

@@ -15,11 +15,14 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
+use lancemem_core::format::reconcile::FIELD_ID;
 use lancemem_core::format::{
     FragmentVector, IndexedFragment, LogAddress, OlderSsTableVector, PageFile, RecordIndexRun,
     RowSchema, ShardManifest, SsTable, SsTableVectors, TOMBSTONE, TRAILER_BYTES, paths,
     version_hint, wal_entry,
 };
+
+use lancemem_core::merge::MergeRule;
 use lancemem_core::types::{Generation, ManifestVersion, ShardId, Txns, WalPosition, WriterEpoch};
 use roaring::RoaringBitmap;
 
@@ -50,7 +53,7 @@ pub struct Decoder {
 }
 
 /// The decoders with a target in `rust/fuzz`: of the core, and of the bitmaps in deletion vectors.
-pub const DECODERS: [Decoder; 7] = [
+pub const DECODERS: [Decoder; 8] = [
     Decoder { name: "log_entry", examples: log_entries, read: log_entry },
     Decoder { name: "manifest", examples: manifests, read: manifest },
     Decoder { name: "record_index", examples: record_indexes, read: record_index },
@@ -58,6 +61,7 @@ pub const DECODERS: [Decoder; 7] = [
     Decoder { name: "bitmap", examples: bitmaps, read: bitmap },
     Decoder { name: "version_hint", examples: version_hints, read: version_hint },
     Decoder { name: "file_name", examples: file_names, read: file_name },
+    Decoder { name: "merge_rule", examples: merge_rules, read: merge_rule },
 ];
 
 /// The table whose rows log entries are taken for.
@@ -66,6 +70,17 @@ pub static ROWS: LazyLock<RowSchema> = LazyLock::new(|| {
         vec![Field::new("x", DataType::Int64, true), Field::new("name", DataType::Utf8, true)];
     let columns = columns_of(of_point, DataType::Float64, DataType::Utf8);
     RowSchema::new(Arc::new(Schema::new(columns)), &["id".to_owned()]).expect("a key of integers")
+});
+
+/// The columns that merge rules are compared with, with field ids.
+static RULED: LazyLock<Schema> = LazyLock::new(|| {
+    let types = [DataType::Int64, DataType::Int64, DataType::Float64, DataType::Utf8];
+    let fields = ["id", "ts", "n", "name"].into_iter().zip(types).enumerate();
+    let fields = fields.map(|(id, (name, of))| {
+        let id = BTreeMap::from([(FIELD_ID.to_owned(), id.to_string())]);
+        Field::new(name, of, name != "id").with_metadata(id.into_iter().collect())
+    });
+    Schema::new(fields.collect::<Vec<_>>())
 });
 
 fn columns_of(point: Vec<Field>, number: DataType, text: DataType) -> Vec<Field> {
@@ -169,6 +184,24 @@ pub fn file_name(bytes: &[u8]) -> bool {
     let others = [paths::parse_run_vectors(text), paths::parse_record_index_run(text)];
     assert!(others.iter().flatten().all(|name| paths::is_plain_component(name)), "{text}");
     entry.is_some() || manifest.is_some()
+}
+
+/// A merge rule that is read has one text, and fits the columns of a table or is refused.
+#[must_use]
+pub fn merge_rule(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(rule) = MergeRule::from_json(text) else { return false };
+    let again = MergeRule::from_json(&rule.to_json()).unwrap();
+    assert_eq!((again.to_json(), &again), (rule.to_json(), &rule));
+    let key = ["id".to_owned()];
+    let fits = rule.check(&RULED, &key);
+    let options = rule.options(&RULED);
+    // Columns that are not there are left out of the options; without them the rule is the same.
+    if fits.is_ok() && !rule.is_plain() {
+        let same = MergeRule::new(&options, &RULED, &key);
+        assert!(same.is_err() || same.unwrap().options(&RULED) == options);
+    }
+    true
 }
 
 /// The bytes with the checksum of four bytes that ends a framed file.
@@ -321,6 +354,27 @@ fn vectors() -> Vec<Vec<u8>> {
         tombstones: Some(vec![1; 20]),
     };
     vec![unsealed(full.encode()), unsealed(SsTableVectors::default().encode())]
+}
+
+fn merge_rules() -> Vec<Vec<u8>> {
+    let deduplicate = concat!(
+        r#"{"format":1,"engine":"deduplicate","sequence":[1],"groups":[],"functions":{},"#,
+        r#""deletes":"remove","nulls":"set","delete_retention_ms":604800000}"#
+    );
+    let aggregation = concat!(
+        r#"{"format":1,"engine":"aggregation","sequence":[],"groups":[],"functions":{"#,
+        r#""1":{"name":"sum","ignore_retract":true},"#,
+        r#""2":{"name":"collect","distinct":true,"limit":9},"#,
+        r#""3":{"name":"listagg","separator":"; ","limit":3},"#,
+        r#""4":{"name":"user","function":"pkg.merge:mean"}},"deletes":"refuse","nulls":"set"}"#
+    );
+    let partial_update = concat!(
+        r#"{"format":1,"engine":"partial_update","sequence":[],"groups":["#,
+        r#"{"sequence":[1],"columns":[3,2]}],"functions":{},"deletes":"ignore","nulls":"keep"}"#
+    );
+    let later = deduplicate.replace("\"format\":1", "\"format\":2");
+    let texts = [deduplicate, aggregation, partial_update, later.as_str()];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
 /// With containers of each kind: sorted rows, bits, and ranges.

@@ -105,10 +105,11 @@ const BELOW_ENDPOINT: &[&str] =
 const LAYERS: &[Layer] = &[
     layer(CORE, "mutants", &[], PURE),
     layer(CORE, "types", &[], PURE),
-    layer(CORE, "format", &["types"], BYTES),
+    // The rows of a table follow its merge rule, and a rule names columns by their field ids.
+    layer(CORE, "format", &["types", "merge"], BYTES),
     layer(CORE, "merge", &["types", "format"], PURE),
     layer(CORE, "store", &["types", "format"], &[]),
-    layer(CORE, "memtable", &["types"], NO_STORE),
+    layer(CORE, "memtable", &["types", "merge"], NO_STORE),
     layer(CORE, "wal", &["types", "format", "store"], NO_STORE),
     layer(CORE, "shard", &["types", "format", "store", "memtable", "wal"], NO_STORE),
     layer(ENGINE, "errors", &[], NO_WRITER),

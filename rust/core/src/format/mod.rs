@@ -38,7 +38,7 @@ pub use key_view::{KeyForm, KeyView};
 pub use manifest::{ShardManifest, ShardStatus, SsTable};
 pub use reconcile::Reconcile;
 pub use record_index::{IndexedFragment, PAGE_BLOCK_BYTES, PageFile, RecordIndexRun};
-pub use rows::{AcceptedRows, RowSchema, TOMBSTONE};
+pub use rows::{AcceptedRows, RESERVED, RowSchema, TOMBSTONE};
 pub use run_vectors::{FragmentVector, OlderSsTableVector, SsTableVectors};
 pub use sharding::Sharding;
 pub use wal_entry::WalEntry;

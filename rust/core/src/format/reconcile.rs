@@ -98,6 +98,10 @@ impl<'a> StoredPlaces<'a> {
     pub fn of(stored: &'a Fields) -> Self {
         let (mut by_id, mut by_narrow_id) = (HashMap::new(), HashMap::new());
         let mut by_name = HashMap::<&str, Named>::with_capacity(stored.len());
+        // `_tombstone` and the reserved columns behind it. An SSTable gives them the next free ids,
+        // which the table may give to columns later.
+        let reserved = stored.iter().position(|field| field.name() == TOMBSTONE);
+        let is_own = |place: usize| reserved.is_none_or(|first| place < first);
         for (place, field) in stored.iter().enumerate() {
             let id = field_id(field);
             let without_id = id.is_none().then_some(place);
@@ -105,9 +109,7 @@ impl<'a> StoredPlaces<'a> {
                 .entry(field.name().as_str())
                 .and_modify(|named| named.without_id = named.without_id.or(without_id))
                 .or_insert(Named { first: place, without_id });
-            // An SSTable gives `_tombstone` the next free id, which the table may give to a column
-            // later.
-            let Some(id) = id.filter(|_| field.name() != TOMBSTONE) else { continue };
+            let Some(id) = id.filter(|_| is_own(place)) else { continue };
             by_id.entry(id).or_insert(place);
             if let Some(narrow) = narrow_id(field) {
                 by_narrow_id.entry(narrow).or_insert(place);

@@ -18,6 +18,7 @@ use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{arrays_of, column_bytes, payload_bytes};
 use super::zero_width::{MOST, shows_too_many};
 use super::{KeyEncoder, Reconcile, Sharding};
+use crate::merge::{Choosing, GIVEN, MergeRule, REPLACE};
 use crate::types::{Error, KeyBlock, Result, TypeName};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
@@ -29,6 +30,9 @@ const ARRAY_BYTES: usize = 256;
 
 /// The trailing column of stored rows: true for a row that deletes its key.
 pub const TOMBSTONE: &str = "_tombstone";
+/// The columns that stored rows may have behind those of the table, in their order. Tables without a
+/// merge rule have the first one only.
+pub const RESERVED: [&str; 3] = [TOMBSTONE, REPLACE, GIVEN];
 /// Columns that Lance adds to what it reads: a table that has such a column of its own is
 /// unreadable.
 const OF_LANCE: [&str; 5] =
@@ -42,6 +46,8 @@ pub struct RowSchema {
     /// The storage schema with every field nullable, for rows that are not checked for nulls yet.
     nullable: SchemaRef,
     key: KeyEncoder,
+    /// The merge rule; `None` where the newest row of a key is shown.
+    rule: Option<Arc<Choosing>>,
 }
 
 /// Rows in storage form.
@@ -78,6 +84,28 @@ impl RowSchema {
     /// An input error for a key column that is missing or of a type that cannot be a key, or a
     /// column with a reserved name, such as `_tombstone`.
     pub fn new(logical: SchemaRef, key: &[String]) -> Result<Self> {
+        Self::with_rule(logical, key, None)
+    }
+
+    /// As [`Self::new`], for a table with the merge rule `rule`.
+    ///
+    /// # Errors
+    /// As [`Self::new`], for a rule that does not fit the columns, and for a rule that combines.
+    pub fn with_rule(logical: SchemaRef, key: &[String], rule: Option<&MergeRule>) -> Result<Self> {
+        let rule = match rule.filter(|rule| !rule.is_plain()) {
+            Some(rule) if !rule.engine().is_choosing() => {
+                return Err(Error::input(format!(
+                    "merge_engine '{}' makes rows of several events, which this version cannot \
+                     store; use a version that can, or a table with 'deduplicate' or 'first_row'",
+                    rule.engine().name()
+                )));
+            }
+            Some(rule) => {
+                let choosing = Choosing::new(rule, &logical, key);
+                Some(Arc::new(choosing.map_err(crate::merge::RuleError::into_error)?))
+            }
+            None => None,
+        };
         let mut names = logical.fields().iter().map(|field| field.name().as_str());
         if let Some(name) = names.find(|name| *name == TOMBSTONE || OF_LANCE.contains(name)) {
             let way_out = "rename the column with alter_columns of the dataset";
@@ -92,11 +120,20 @@ impl RowSchema {
             })
             .collect();
         fields.push(Field::new(TOMBSTONE, DataType::Boolean, false));
+        if rule.is_some() {
+            fields.push(Field::new(REPLACE, DataType::Boolean, false));
+        }
         let storage = Schema::new_with_metadata(fields, logical.metadata().clone());
         let key = KeyEncoder::new(&storage, key)?;
         let nullable = storage.fields().iter().map(|it| it.as_ref().clone().with_nullable(true));
         let nullable = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
-        Ok(Self { logical, storage: Arc::new(storage), nullable, key })
+        Ok(Self { logical, storage: Arc::new(storage), nullable, key, rule })
+    }
+
+    /// The merge rule; `None` where the newest row of a key is shown.
+    #[must_use]
+    pub const fn rule(&self) -> Option<&Arc<Choosing>> {
+        self.rule.as_ref()
     }
 
     /// The base table's schema.
@@ -128,8 +165,7 @@ impl RowSchema {
             for (field, array) in self.logical.fields().iter().zip(batch.columns()) {
                 columns.push(self.accept_column(field, array)?);
             }
-            columns.push(constant_tombstone(batch.num_rows(), false));
-            return self.accepted(columns, batch.num_rows());
+            return self.finished(columns, constant(batch.num_rows(), false));
         }
         self.refuse_unknown_columns(batch)?;
         for field in self.logical.fields() {
@@ -143,24 +179,48 @@ impl RowSchema {
             };
             columns.push(self.accept_column(field, array)?);
         }
-        columns.push(constant_tombstone(batch.num_rows(), false));
-        self.accepted(columns, batch.num_rows())
+        self.finished(columns, constant(batch.num_rows(), false))
     }
 
-    /// Accepts keys to delete: the key columns, other columns are ignored.
+    /// Accepts keys to delete: the key columns, other columns are ignored. With the columns of
+    /// `sequence_by` a delete is an event like another one; without them it removes all that arrived
+    /// before.
     ///
     /// # Errors
     /// As [`Self::accept`], and for a table without a primary key.
     pub fn accept_keys(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
-        if self.key.names().is_empty() {
-            return Err(Error::input(
-                "the table has no primary key, so rows cannot be deleted by key; a table gets its \
-                 key when it is created or enabled: primary_key=",
-            ));
+        self.require_key()?;
+        let sequence = match &self.rule {
+            Some(rule) => rule.delete_sequence(batch)?,
+            None => Vec::new(),
+        };
+        self.accept_deletes(batch, &sequence)
+    }
+
+    /// Accepts keys to look up: the key columns, other columns are ignored.
+    ///
+    /// # Errors
+    /// As [`Self::accept`], and for a table without a primary key.
+    pub fn accept_wanted(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        self.require_key()?;
+        self.accept_deletes(batch, &[])
+    }
+
+    fn require_key(&self) -> Result<()> {
+        if self.has_key() {
+            return Ok(());
         }
+        Err(Error::input(
+            "the table has no primary key, so rows cannot be deleted by key; a table gets its \
+             key when it is created or enabled: primary_key=",
+        ))
+    }
+
+    /// Deletes by key, with these columns of `sequence_by`.
+    fn accept_deletes(&self, batch: &RecordBatch, sequence: &[&String]) -> Result<AcceptedRows> {
         let mut columns = Vec::with_capacity(self.storage.fields().len());
         for field in self.logical.fields() {
-            if !self.key.names().contains(field.name()) {
+            if !self.key.names().contains(field.name()) && !sequence.contains(&field.name()) {
                 columns.push(new_null_array(field.data_type(), batch.num_rows()));
                 continue;
             }
@@ -170,14 +230,16 @@ impl RowSchema {
                 Error::input(format!("primary key column '{}' is missing", field.name()))
             })?;
             places.next().map_or(Ok(()), |again| refuse_repeated(batch, again))?;
-            columns.push(self.accept_column(field, batch.column(place))?);
+            let is_key = self.key.names().contains(field.name());
+            let stored = field.as_ref().clone().with_nullable(field.is_nullable() || !is_key);
+            columns.push(self.accept_column(&stored, batch.column(place))?);
         }
-        columns.push(constant_tombstone(batch.num_rows(), true));
-        self.accepted(columns, batch.num_rows())
+        self.finished(columns, constant(batch.num_rows(), true))
     }
 
     /// Accepts rows to upsert and keys to delete in one batch: a row whose value in `deletes` is
-    /// true deletes its key, and its other columns are ignored.
+    /// true deletes its key, and its other columns are ignored. Where deletes can have a sequence,
+    /// those of the batch have the sequence of their rows.
     ///
     /// # Errors
     /// As [`Self::accept`] and [`Self::accept_keys`].
@@ -196,16 +258,21 @@ impl RowSchema {
         }
         match deletes.true_count() {
             0 => return self.accept(batch),
-            all if all == batch.num_rows() => return self.accept_keys(batch),
             _ if !self.has_key() => return self.accept_keys(batch),
+            all if all == batch.num_rows() => return self.accept_only_deletes(batch),
             _ => self.refuse_unknown_columns(batch)?,
+        }
+        let sequence = self.sequence_of_deletes();
+        if let Some(rule) = &self.rule {
+            rule.refuse_remembering()?;
+            self.refuse_deletes_without_sequence(batch, deletes)?;
         }
         let mut columns = Vec::with_capacity(self.storage.fields().len());
         for field in self.logical.fields() {
             let array = batch
                 .column_by_name(field.name())
                 .ok_or_else(|| Error::input(format!("column '{}' is missing", field.name())))?;
-            if self.key.names().contains(field.name()) {
+            if self.key.names().contains(field.name()) || sequence.contains(field.name()) {
                 columns.push(self.accept_column(field, array)?);
                 continue;
             }
@@ -226,8 +293,48 @@ impl RowSchema {
             }
             columns.push(array);
         }
-        columns.push(Arc::new(deletes.clone()));
-        self.accepted(columns, batch.num_rows())
+        self.finished(columns, Arc::new(deletes.clone()))
+    }
+
+    /// The columns of `sequence_by` that the deletes of a batch of changes store.
+    fn sequence_of_deletes(&self) -> &[String] {
+        match &self.rule {
+            Some(rule) if rule.rule().remembers_deletes() => rule.sequence(),
+            _ => &[],
+        }
+    }
+
+    /// A batch of changes that are all deletes.
+    fn accept_only_deletes(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        // In other batches of the stream the rule would pass over the sequence of a delete.
+        if self.sequence_of_deletes().is_empty() {
+            return self.accept_deletes(batch, &[]);
+        }
+        self.accept_keys(batch)
+    }
+
+    /// Refuses a delete among `batch` that has no sequence, where deletes have one.
+    fn refuse_deletes_without_sequence(
+        &self,
+        batch: &RecordBatch,
+        deletes: &BooleanArray,
+    ) -> Result<()> {
+        let sequence = self.sequence_of_deletes();
+        let columns = sequence.iter().filter_map(|name| batch.column_by_name(name));
+        let nulls: Vec<_> = columns.map(Array::logical_nulls).collect();
+        let is_null = |nulls: &Option<NullBuffer>, row: usize| {
+            nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+        };
+        let is_bare =
+            |row: &usize| deletes.value(*row) && nulls.iter().all(|nulls| is_null(nulls, *row));
+        let Some(name) = sequence.first().filter(|_| !nulls.is_empty()) else { return Ok(()) };
+        match (0..deletes.len()).find(is_bare) {
+            None => Ok(()),
+            Some(row) => Err(Error::input(format!(
+                "column '{name}' is null in row {row}, which is a delete; give deletes a sequence, \
+                 or delete the keys in a call of their own, without the columns of sequence_by"
+            ))),
+        }
     }
 
     /// Brings stored rows, such as those of a WAL entry, to today's storage schema by field id,
@@ -399,6 +506,16 @@ impl RowSchema {
         Ok(array)
     }
 
+    /// The columns of the table with those behind them.
+    fn finished(&self, mut columns: Vec<ArrayRef>, tombstones: ArrayRef) -> Result<AcceptedRows> {
+        let rows = tombstones.len();
+        columns.push(tombstones);
+        if self.rule.is_some() {
+            columns.push(constant(rows, false));
+        }
+        self.accepted(columns, rows)
+    }
+
     /// Accepted columns, unless one has more zero-width values than a reader accepts.
     fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
@@ -429,7 +546,7 @@ fn is_unnamed_index(name: &str) -> bool {
     number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn constant_tombstone(rows: usize, value: bool) -> ArrayRef {
+fn constant(rows: usize, value: bool) -> ArrayRef {
     let bits = if value { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) };
     Arc::new(BooleanArray::new(bits, None))
 }

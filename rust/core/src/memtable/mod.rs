@@ -7,6 +7,7 @@
 //! of what was pushed are indexed by the first thread that needs them: a put, a background task, a
 //! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
+mod choice;
 mod index;
 mod rows;
 mod secondary;
@@ -24,9 +25,11 @@ use parking_lot::Mutex;
 #[cfg(lancemem_schedules)]
 use shuttle::sync::atomic::AtomicUsize;
 
+pub use choice::Chosen;
 pub use secondary::{IndexAccount, MakeIndex, SecondaryIndex};
 pub use view::MemTableView;
 
+use crate::merge::Choosing;
 use crate::types::{Generation, KeyBlock, KeyIndexKind};
 use index::{HashIndex, KeyIndex, SkipListIndex};
 use rows::Rows;
@@ -47,6 +50,8 @@ pub struct MemTableLayout {
     pub key: Option<Arc<dyn EncodeKeys>>,
     /// The structure of the key index.
     pub index: KeyIndexKind,
+    /// The rule that chooses among the rows of a key; `None` where the newest one is shown.
+    pub rule: Option<Arc<Choosing>>,
 }
 
 /// The rows of one generation while they are in memory.

@@ -10,9 +10,11 @@ use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::SchemaRef;
 
 use super::MemTable;
+use super::choice::Chosen;
 use super::index::{self, KeyIndex};
 use super::secondary::{MakeIndex, SecondaryIndex};
-use crate::types::{Generation, KeyBlock, RowPosition};
+use crate::merge::Choosing;
+use crate::types::{Generation, KeyBlock, Result, RowPosition};
 
 /// A prefix of a MemTable's batches; it never changes, whatever is pushed later.
 #[derive(Clone, Debug)]
@@ -21,12 +23,13 @@ pub struct MemTableView {
     batches: usize,
     rows: usize,
     newest: Arc<OnceLock<BooleanArray>>,
+    chosen: Arc<OnceLock<Result<Chosen>>>,
 }
 
 impl MemTableView {
     pub(super) fn new(memtable: Arc<MemTable>, batches: usize) -> Self {
         let rows = memtable.rows.rows_of(batches);
-        Self { memtable, batches, rows, newest: Arc::default() }
+        Self { memtable, batches, rows, newest: Arc::default(), chosen: Arc::default() }
     }
 
     /// The generation of the rows.
@@ -74,6 +77,27 @@ impl MemTableView {
         self.indexed().newest(&self.memtable.rows, key, self.rows).map(RowPosition)
     }
 
+    /// Visits the positions of all rows of `key`, newest first.
+    pub fn versions(&self, key: &[u8], mut visit: impl FnMut(RowPosition)) {
+        let mut visit = |row| visit(RowPosition(row));
+        self.indexed().versions(&self.memtable.rows, key, self.rows, &mut visit);
+    }
+
+    /// The rule that chooses among the rows of a key; `None` where the newest one is shown.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Arc<Choosing>> {
+        self.memtable.layout.rule.as_ref()
+    }
+
+    /// The row of each key that the rule chooses; `None` without a rule.
+    ///
+    /// # Errors
+    /// As [`Choosing::winners`].
+    pub fn chosen(&self) -> Result<Option<&Chosen>> {
+        let Some(rule) = self.rule() else { return Ok(None) };
+        self.chosen.get_or_init(|| Chosen::of(self, rule)).as_ref().map(Some).map_err(Clone::clone)
+    }
+
     /// The index of the batch that holds `position`, and the row inside it.
     ///
     /// # Panics
@@ -104,7 +128,8 @@ impl MemTableView {
         memtable.secondary.through(maker, memtable.schema(), &memtable.rows, self.batches)
     }
 
-    /// For every row whether it is the newest of its key; all rows where there is no key.
+    /// For every row whether it is the newest of its key, whatever the rule chooses; all rows where
+    /// there is no key.
     #[must_use]
     pub fn newest_rows(&self) -> &BooleanArray {
         self.newest.get_or_init(|| {
@@ -152,6 +177,18 @@ impl MemTableView {
             let is_newest = move |row: usize| newest.is_some_and(|newest| newest.value(row));
             rows.filter_map(move |(row, key)| is_newest(row).then_some(key))
         })
+    }
+
+    /// The position of the first row of the batch at `index`.
+    pub(super) fn first_row_of(&self, index: usize) -> usize {
+        self.memtable.rows.get(index).first_row
+    }
+
+    /// The key of the row at `position`, in a table with a key.
+    pub(super) fn key(&self, position: RowPosition) -> &[u8] {
+        self.indexed();
+        let row = position.0 as usize;
+        self.memtable.rows.key(self.memtable.rows.place(row, self.batches))
     }
 
     /// Positions of all rows, keys ascending and positions of one key ascending: the order of
@@ -216,7 +253,7 @@ mod tests {
         let field = arrow_schema::Field::new("id", arrow_schema::DataType::Int64, false);
         let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
         let key: Option<Arc<dyn EncodeKeys>> = Some(Arc::new(BigEndian));
-        let layout = MemTableLayout { schema, key, index };
+        let layout = MemTableLayout { schema, key, index, rule: None };
         Arc::new(MemTable::new(Generation(1), layout))
     }
 

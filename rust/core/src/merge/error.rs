@@ -205,6 +205,26 @@ pub enum RuleError {
         /// The importable name.
         function: String,
     },
+    /// This version cannot do it for tables of the engine.
+    #[error(
+        "this version of lancemem cannot {action} a table with merge_engine '{engine}'; {next}"
+    )]
+    NotSupported {
+        /// The engine.
+        engine: &'static str,
+        /// What was asked for, such as `create`.
+        action: &'static str,
+        /// What works.
+        next: &'static str,
+    },
+    /// The table has another rule.
+    #[error("the table has the merge rule {found}, and a rule cannot be changed; expected {asked}")]
+    OtherRule {
+        /// The rule of the table.
+        found: String,
+        /// The rule that was asked for.
+        asked: String,
+    },
     /// A stored rule whose text is damaged.
     #[error("the stored merge rule cannot be read: {reason}")]
     Undecodable {

@@ -155,7 +155,7 @@ impl Fold {
     }
 
     /// The sequence columns of a delete that has them all; none where it has none.
-    fn delete_sequence(&self, batch: &RecordBatch) -> Result<Vec<&String>> {
+    pub(super) fn delete_sequence(&self, batch: &RecordBatch) -> Result<Vec<&String>> {
         let groups = self.rule.groups().iter().flat_map(|group| &group.sequence);
         let ids = self.rule.sequence().iter().chain(groups);
         let names =

@@ -38,11 +38,13 @@ mod binding;
 
 mod fold;
 
+mod choosing;
 mod event;
 
 #[cfg(test)]
 mod tests;
 
+pub use choosing::Choosing;
 pub use column::{GIVEN, REPLACE};
 pub use error::RuleError;
 pub use event::Verb;

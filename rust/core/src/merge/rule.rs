@@ -4,6 +4,7 @@
 //! Does not own: whether a rule fits a table (`check`), or its stored form (`json`).
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
 use arrow_schema::{Field, Schema};
 
@@ -153,6 +154,54 @@ pub struct RuleOptions {
     pub delete_retention_ms: Option<u64>,
 }
 
+impl RuleOptions {
+    /// Whether a table that is created with these options has no rule: `deduplicate`, and nothing
+    /// beside it.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These options with the default retention of deletes where deletes are remembered and no other
+    /// one is chosen.
+    #[must_use]
+    pub fn with_defaults(mut self) -> Self {
+        if self.merge_engine == MergeEngine::Deduplicate && !self.sequence_by.is_empty() {
+            self.delete_retention_ms.get_or_insert(DELETE_RETENTION_MS);
+        }
+        self
+    }
+}
+
+impl Display for RuleOptions {
+    /// The options that differ from their defaults, after the engine.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.merge_engine.name())?;
+        if !self.sequence_by.is_empty() {
+            write!(f, ", sequence_by {}", self.sequence_by.join(", "))?;
+        }
+        for (column, aggregate) in &self.aggregates {
+            write!(f, ", {} of {column}", aggregate.function.name())?;
+        }
+        for (column, name) in &self.merge_functions {
+            write!(f, ", {name} of {column}")?;
+        }
+        for (sequence, columns) in &self.sequence_groups {
+            write!(f, ", {} by {}", columns.join(", "), sequence.join(", "))?;
+        }
+        if self.deletes != DeletePolicy::Remove {
+            write!(f, ", deletes '{}'", self.deletes.name())?;
+        }
+        if self.nulls != NullPolicy::Set {
+            write!(f, ", nulls '{}'", self.nulls.name())?;
+        }
+        match self.delete_retention_ms {
+            Some(ms) => write!(f, ", deletes remembered for {ms} ms"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The merge rule of a table. Never changes once the table has it.
 ///
 /// Columns are field ids, so renames change nothing. A rule from [`MergeRule::new`] fits its table; one
@@ -233,6 +282,38 @@ impl MergeRule {
         Ok(rule)
     }
 
+    /// What a creator would choose to get this rule in a table with the columns `schema`: present
+    /// names of the columns, without those that were dropped.
+    #[must_use]
+    pub fn options(&self, schema: &Schema) -> RuleOptions {
+        let name = |id: &i32| place_of(*id, schema).map(|place| schema.field(place).name().clone());
+        let names = |ids: &[i32]| -> Vec<String> { ids.iter().filter_map(name).collect() };
+        let mut aggregates = BTreeMap::new();
+        let mut merge_functions = BTreeMap::new();
+        for (id, aggregate) in &self.functions {
+            let Some(column) = name(id) else { continue };
+            match &aggregate.function {
+                MergeFunction::User { name } => {
+                    merge_functions.insert(column, name.clone());
+                }
+                _ => {
+                    aggregates.insert(column, aggregate.clone());
+                }
+            }
+        }
+        let groups = self.groups.iter();
+        RuleOptions {
+            merge_engine: self.engine,
+            sequence_by: names(&self.sequence),
+            aggregates,
+            merge_functions,
+            sequence_groups: groups.map(|it| (names(&it.sequence), names(&it.columns))).collect(),
+            deletes: self.deletes,
+            nulls: self.nulls,
+            delete_retention_ms: self.delete_retention_ms(),
+        }
+    }
+
     /// The engine.
     #[must_use]
     pub const fn engine(&self) -> MergeEngine {
@@ -283,7 +364,8 @@ impl MergeRule {
     }
 
     /// Whether deletes can have a sequence.
-    pub(super) fn remembers_deletes(&self) -> bool {
+    #[must_use]
+    pub fn remembers_deletes(&self) -> bool {
         self.engine == MergeEngine::Deduplicate && !self.sequence.is_empty()
     }
 

@@ -79,7 +79,12 @@ impl EncodeKeys for KeyEncoder {
 #[must_use]
 pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayout {
     let encoder = || Arc::new(schema.key().clone()) as Arc<dyn EncodeKeys>;
-    MemTableLayout { schema: schema.storage().clone(), key: schema.has_key().then(encoder), index }
+    MemTableLayout {
+        schema: schema.storage().clone(),
+        key: schema.has_key().then(encoder),
+        index,
+        rule: schema.rule().cloned(),
+    }
 }
 
 /// Turns a frozen MemTable into an immutable SSTable on storage.

@@ -16,7 +16,9 @@ use roaring::RoaringBitmap;
 use crate::deletion_vectors::SsTableCoverage;
 use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
 use crate::stages::{Stage, StageName};
-use crate::visibility::{Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within};
+use crate::visibility::{
+    ChosenRows, Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within,
+};
 
 /// An SSTable, with the positions that must not reach the base table.
 #[derive(Debug)]
@@ -128,6 +130,22 @@ impl InputSsTables {
         compared.map_err(|error| {
             Error::internal(format!("comparing the keys of SSTables: {error}")).with_source(error)
         })?
+    }
+
+    /// The SSTables of a table with a merge rule, whose choice among all rows is `chosen`.
+    ///
+    /// # Errors
+    /// A storage error, or damage of an SSTable.
+    pub async fn chosen(snapshot: &Snapshot, chosen: &ChosenRows) -> Result<Self> {
+        let mut sstables = Vec::new();
+        for (arm, handle) in (1..).zip(snapshot.shards.iter().flat_map(|shard| &shard.sstables)) {
+            let mut sstable = open(handle).await?;
+            let (dead, tombstones) = (chosen.mask.arm(arm), handle.tombstones().await?);
+            let dead = dead.in_sstable().cloned().unwrap_or_default();
+            sstable.bury(&(&dead - tombstones.as_ref()), &tombstones);
+            sstables.push(sstable);
+        }
+        Ok(Self { sstables, keys: None })
     }
 
     /// As [`Self::read`], where deletion vectors cover all dead rows. Reads no keys.

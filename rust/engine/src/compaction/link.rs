@@ -4,7 +4,7 @@
 //! of the file.
 //! Does not own: which rows are dead, or the commit.
 //!
-//! The file keeps its `_tombstone` column; the fragment lists the column under lance's id for a
+//! The file keeps its `_tombstone` column, and the reserved ones behind it; the fragment lists them under lance's id for a
 //! column that belongs to no field. The file gets a new random name in every attempt, so the files
 //! of a failed attempt can be removed without regard to other attempts.
 
@@ -50,8 +50,8 @@ pub fn misfit(base: &Dataset, sstable: &InputSsTable) -> Option<String> {
     if version == ConcreteFileVersion::V1 || file.file_version().ok() != Some(version) {
         return Some(format!("the SSTable does not have the table's file version, {version}"));
     }
-    let own = dataset.schema().fields.iter().filter(|field| field.name != TOMBSTONE);
-    let own: Vec<&Field> = own.collect();
+    let own: Vec<&Field> =
+        dataset.schema().fields.iter().take_while(|field| field.name != TOMBSTONE).collect();
     let wanted: Vec<&Field> = base.schema().fields.iter().collect();
     if let Some(column) = changed_column(&own, &wanted) {
         return Some(format!("column '{column}' has changed since the SSTable was written"));
@@ -149,13 +149,16 @@ pub async fn link_file(
     Ok(LinkedFile { fragment, copied_bytes: if linked == Linked::Yes { 0 } else { bytes } })
 }
 
-/// The entry of the file in the base table, in which the tombstone column belongs to no field.
+/// The entry of the file in the base table, in which `_tombstone` and the reserved columns behind it
+/// belong to no field.
 fn renamed(source: &DataFile, name: String, sstable: &Dataset) -> Result<DataFile> {
-    let tombstone = sstable
-        .schema()
-        .field(TOMBSTONE)
-        .ok_or_else(|| Error::internal(format!("{} has no column {TOMBSTONE}", sstable.uri())))?;
-    let hide = |id: &i32| if *id == tombstone.id { TOMBSTONE_FIELD_ID } else { *id };
+    let fields = &sstable.schema().fields;
+    let reserved: Vec<i32> =
+        fields.iter().skip_while(|field| field.name != TOMBSTONE).map(|field| field.id).collect();
+    if reserved.is_empty() {
+        return Err(Error::internal(format!("{} has no column {TOMBSTONE}", sstable.uri())));
+    }
+    let hide = |id: &i32| if reserved.contains(id) { TOMBSTONE_FIELD_ID } else { *id };
     let fields: Arc<[i32]> = source.fields.iter().map(hide).collect();
     Ok(DataFile { path: name, fields, ..source.clone() })
 }

@@ -31,6 +31,7 @@ use lance::dataset::transaction::Operation;
 use lance_index::mem_wal;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
+use lancemem_core::merge::Choosing;
 use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
@@ -52,7 +53,7 @@ use crate::schema::BaseVersion;
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
 use crate::stages::{Stage, StageName};
-use crate::visibility::Pace;
+use crate::visibility::{ChosenRows, Pace};
 use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
 use throttle::Throttle;
@@ -72,6 +73,9 @@ pub struct CompactionResult {
     pub rows_written: u64,
     /// Base rows that were superseded or deleted.
     pub rows_deleted: u64,
+    /// Rows of SSTables that lost by the table's merge rule against rows that had arrived before
+    /// them. 0 without a rule. Rows that lost within one flush are not counted.
+    pub late_rows: u64,
     /// Bytes of linked files that were copied, because the disk or store has no hard links.
     pub copied_bytes: u64,
     /// Fragments that the commit added.
@@ -141,6 +145,7 @@ pub struct Compaction {
     dead: BaseRows,
     throttle: Arc<Throttle>,
     linked: Vec<LinkedSsTable>,
+    late_rows: u64,
 }
 
 impl Compaction {
@@ -164,6 +169,10 @@ impl Compaction {
         } else {
             verified(&snapshot, open, &throttle).await?.into()
         };
+        if let Some(rule) = snapshot.rule() {
+            return Self::plan_by_rule(&snapshot, &rule.clone(), compacted, settings, throttle)
+                .await;
+        }
         let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {
                 let sstables = InputSsTables::covered(&snapshot, &cover.sstables).await?;
@@ -183,7 +192,42 @@ impl Compaction {
             dead,
             throttle,
             linked: Vec::new(),
+            late_rows: 0,
         })
+    }
+
+    /// The plan for a table whose merge rule chooses among the rows of a key, also those of the base
+    /// table.
+    async fn plan_by_rule(
+        snapshot: &Arc<Snapshot>,
+        rule: &Arc<Choosing>,
+        compacted: Arc<HashMap<ShardId, Generation>>,
+        settings: CompactionSettings,
+        throttle: Arc<Throttle>,
+    ) -> Result<Self> {
+        let chosen = Box::pin(ChosenRows::of(snapshot, rule)).await?;
+        let sstables = InputSsTables::chosen(snapshot, &chosen).await?;
+        let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
+        let dead = BaseRows::covered(&snapshot.base, chosen.mask.arm(0).as_ref().clone());
+        Ok(Self {
+            snapshot: snapshot.clone(),
+            compacted,
+            base: snapshot.base.clone(),
+            settings,
+            sstables,
+            decisions,
+            dead,
+            throttle,
+            linked: Vec::new(),
+            late_rows: chosen.late_rows.iter().sum(),
+        })
+    }
+
+    /// Whether the plan holds for another version of the base table. Where a merge rule compared
+    /// rows of the base table with those above it, the choice is that of one version.
+    #[must_use]
+    pub fn may_be_rebased(&self) -> bool {
+        self.snapshot.rule().is_none()
     }
 
     /// The version of the base table that the plan is for.
@@ -403,6 +447,7 @@ impl Compaction {
             dropped: count(Treatment::Drop),
             rows_written: sstables.iter().map(|sstable| sstable.live_rows).sum(),
             rows_deleted,
+            late_rows: self.late_rows,
             base_version: self.base.version().version,
             sstables,
             ..CompactionResult::default()

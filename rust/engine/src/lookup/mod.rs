@@ -12,6 +12,7 @@
 //! Does not own: what the snapshot contains, or its caches (`snapshot`).
 
 mod base;
+mod by_rule;
 mod memory;
 mod missing;
 mod newer;
@@ -113,6 +114,10 @@ pub async fn find_with(
             "the table has no primary key, so rows cannot be found by key; read them by a \
              condition (scan), or create the table with primary_key=",
         ));
+    }
+    if let Some(rule) = snapshot.rule() {
+        let wanted = Wanted::new(&snapshot.key, keys)?;
+        return Box::pin(by_rule::find(snapshot, rule, &wanted, columns)).await;
     }
     let columns = Columns::of(snapshot, columns)?;
     let wanted = Wanted::new(&snapshot.key, keys)?;

@@ -76,6 +76,28 @@ pub(super) async fn find(
     Ok(found)
 }
 
+/// The rows of `sstable` that have the keys of `rows`, by row of the call and position. The SSTable
+/// shows one row of a key, which need not be its last one.
+pub(super) async fn shown_rows(
+    sstable: &SsTableHandle,
+    snapshot: &Snapshot,
+    wanted: &Wanted,
+    rows: &[u32],
+) -> Result<Vec<(u32, u32)>> {
+    let mut rows = rows.to_vec();
+    if sstable.keys_in_memory().is_none()
+        && let Some(filter) = sstable.filter().await?
+    {
+        rows.retain(|row| filter.may_hold(&wanted.batch, *row as usize));
+    }
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys = sstable.keys_to_find(&snapshot.key).await?;
+    let found = rows.into_iter().filter_map(|row| Some((row, keys.find(wanted.key(row))?)));
+    Ok(found.collect())
+}
+
 async fn ask(
     sstable: &SsTableHandle,
     key: &[String],

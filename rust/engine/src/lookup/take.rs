@@ -99,6 +99,22 @@ impl Columns {
         self.in_dataset(&sstable.dataset, &names, &[], stored)
     }
 
+    /// The columns that are read, under their names.
+    pub fn stored_schema(&self) -> &Schema {
+        &self.stored
+    }
+
+    /// In an SSTable, with the columns `deciding` of a merge rule, `_tombstone` and `_replace` among
+    /// them.
+    pub fn with_events(&self, sstable: &SsTableHandle, deciding: &[String]) -> Result<WithEvents> {
+        let behind = deciding.iter().filter(|name| !self.names.contains(name));
+        let all: Vec<String> = self.names.iter().chain(behind).cloned().collect();
+        let stored = StoredColumns::of(&sstable.columns, &self.table, &all)?;
+        let names = stored.names.clone();
+        let read = self.in_dataset(&sstable.dataset, &names, &[], Some(stored))?;
+        Ok(WithEvents { read })
+    }
+
     fn in_dataset(
         &self,
         dataset: &Dataset,
@@ -111,6 +127,27 @@ impl Columns {
         read.dedup();
         let read = dataset.schema().project(&read).context("planning a lookup")?;
         Ok(SourceColumns { result: self.stored.clone(), read: Arc::new(read), stored })
+    }
+}
+
+/// The columns of an answer in an SSTable, with those by which a merge rule decides.
+pub(super) struct WithEvents {
+    read: SourceColumns,
+}
+
+impl WithEvents {
+    /// The columns that are read.
+    pub const fn read(&self) -> &SourceColumns {
+        &self.read
+    }
+
+    /// The columns of the result, and rows with the columns that decide.
+    pub fn result(&self, batch: &RecordBatch) -> Result<(Vec<ArrayRef>, RecordBatch)> {
+        let Some(stored) = &self.read.stored else {
+            return Err(Error::internal("a merge rule's columns are read by name"));
+        };
+        let rows = stored.bring(batch)?;
+        Ok((in_types_of(&self.read.result, &rows)?, rows))
     }
 }
 

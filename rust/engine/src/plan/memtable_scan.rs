@@ -31,13 +31,20 @@ const BATCH_BYTES: usize = 64 << 20;
 pub struct MemTableScan {
     memtable: MemTableView,
     columns: Arc<StoredColumns>,
+    /// The rows to read; `None` for the newest row of each key.
+    shown: Option<BooleanArray>,
 }
 
 impl MemTableScan {
     /// Reads the columns `columns` of the table, which the rows may have under an older schema.
+    /// `shown` says for each row whether it is read; `None` for the newest row of each key.
     #[must_use]
-    pub fn new(memtable: MemTableView, columns: StoredColumns) -> Self {
-        Self { memtable, columns: Arc::new(columns) }
+    pub fn new(
+        memtable: MemTableView,
+        columns: StoredColumns,
+        shown: Option<BooleanArray>,
+    ) -> Self {
+        Self { memtable, columns: Arc::new(columns), shown }
     }
 }
 
@@ -63,7 +70,8 @@ impl Leaf for MemTableScan {
     }
 
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
-        let mut rows = NewestBatches::new(self.memtable.clone(), self.columns.clone());
+        let mut rows =
+            NewestBatches::new(self.memtable.clone(), self.columns.clone(), self.shown.clone());
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
@@ -77,6 +85,9 @@ impl Leaf for MemTableScan {
 struct NewestBatches {
     memtable: MemTableView,
     columns: Arc<StoredColumns>,
+    shown: Option<BooleanArray>,
+    /// Position of the first row of the next batch.
+    first_row: usize,
     /// The next batch, and its next row: a large batch is output in slices.
     next: usize,
     row: usize,
@@ -86,10 +97,14 @@ struct NewestBatches {
 }
 
 impl NewestBatches {
-    fn new(memtable: MemTableView, columns: Arc<StoredColumns>) -> Self {
+    fn new(
+        memtable: MemTableView,
+        columns: Arc<StoredColumns>,
+        shown: Option<BooleanArray>,
+    ) -> Self {
         let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { memtable, columns, next: 0, row: 0, ready, held_bytes: 0 }
+        Self { memtable, columns, shown, first_row: 0, next: 0, row: 0, ready, held_bytes: 0 }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -104,13 +119,17 @@ impl NewestBatches {
             let batch = self.memtable.batch(self.next);
             let all = batch.num_rows();
             let rows = BATCH_ROWS.min(all - self.row);
-            let newest = self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows);
+            let newest = match &self.shown {
+                Some(shown) => shown.slice(self.first_row + self.row, rows),
+                None => self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows),
+            };
             let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
             let brought = with_null_parts(brought)?;
             self.push(brought, &newest)?;
             self.row += rows;
             if self.row == all {
                 (self.next, self.row) = (self.next + 1, 0);
+                self.first_row += all;
             }
         }
     }

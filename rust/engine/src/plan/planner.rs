@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::BooleanArray;
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -52,6 +53,7 @@ use super::order::{Order, OrderBy};
 use super::partition::PartRows;
 use super::prune::{Pruned, prune};
 use super::row_width::{batch_rows, width_of_columns};
+use super::scan_sources::ScanSources;
 use super::source_exec::LeafExec;
 use super::sstable_keys_scan::SsTableKeysScan;
 use super::steps::{columns_of, fields, filtered, in_order, projected};
@@ -91,32 +93,6 @@ pub struct ScanRequest {
     pub base_fragments: Option<RoaringBitmap>,
 }
 
-/// The sources whose rows a scan reads. Newer rows of other sources hide them all the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ScanSources {
-    /// All.
-    #[default]
-    All,
-    /// Some, by arm: the base table is 0, the source at index `n` of the snapshot is `n + 1`.
-    Arms(Arc<BTreeSet<usize>>),
-}
-
-impl ScanSources {
-    /// The sources of these arms.
-    pub fn arms(arms: impl IntoIterator<Item = usize>) -> Self {
-        Self::Arms(Arc::new(arms.into_iter().collect()))
-    }
-
-    /// Whether the rows of the source of `arm` are read.
-    #[must_use]
-    pub fn has(&self, arm: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::Arms(arms) => arms.contains(&arm),
-        }
-    }
-}
-
 /// The plan of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanPlan {
@@ -140,7 +116,9 @@ pub async fn plan_scan(
     let order = Order::of(request, &snapshot.schema)?;
     let output = order.with_keys(&shown);
     let mut pruned = prune(snapshot, request.filter.as_ref()).await?;
-    let mut planner = Planner::new(session, snapshot, &pruned, cache, request, &output);
+    let is_base_only = pruned.len() == snapshot.sources().count();
+    let known = if is_base_only { None } else { cache.dead_rows(snapshot).await? };
+    let mut planner = Planner::new(session, snapshot, &pruned, (cache, known), request, &output);
     if pruned.is_empty() && request.limit.is_none() {
         planner.find_dead_rows(cache).await?;
     }
@@ -214,7 +192,7 @@ impl<'a> Planner<'a> {
         session: &'a SessionContext,
         snapshot: &'a Arc<Snapshot>,
         pruned: &[Pruned],
-        cache: &Arc<MergeCache>,
+        (cache, known): (&Arc<MergeCache>, Option<KnownRows>),
         request: &'a ScanRequest,
         output: &'a [String],
     ) -> Self {
@@ -226,7 +204,7 @@ impl<'a> Planner<'a> {
         };
         let is_base_only = left.is_base_only();
         let chooses = !snapshot.key.is_empty() && !is_base_only;
-        let known = if chooses { cache.mask(snapshot) } else { None };
+        let known = known.filter(|_| chooses);
         let has_memory = left.shards.iter().any(|shard| !shard.memtables.is_empty());
         let is_whole = request.filter.is_none()
             && request.limit.is_none()
@@ -397,7 +375,9 @@ impl<'a> Planner<'a> {
         freshness: Freshness,
         rows: &MemTableView,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let shown = self.shown_by_rule(arm, rows);
         let newest = match &self.memory {
+            _ if shown.is_some() => Newest::All,
             // No SSTable is newer than a MemTable.
             Some(choice) if !self.has_newest_rows(arm) => {
                 Newest::ByKey { choice: choice.clone(), freshness, key: self.snapshot.key.clone() }
@@ -407,8 +387,17 @@ impl<'a> Planner<'a> {
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
         let stored = StoredColumns::of(rows.schema(), &self.snapshot.columns, &read)?;
-        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored)));
+        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored, shown)));
         self.finished(arm, scan, newest, None, self.whole.as_ref())
+    }
+
+    /// For each row of a MemTable whether the merge rule shows it; `None` without a rule.
+    fn shown_by_rule(&self, arm: usize, rows: &MemTableView) -> Option<BooleanArray> {
+        self.snapshot.rule()?;
+        let dead = self.known.as_ref()?.of_arm(self.snapshot, arm);
+        let dead = dead.in_sstable();
+        let rows = (0..u32::MAX).take(rows.rows());
+        Some(rows.map(|row| Some(!dead.is_some_and(|dead| dead.contains(row)))).collect())
     }
 
     /// Whether the source has only newest rows, as the newest source of a shard does.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
+use lancemem_core::merge::MergeRule;
 use lancemem_core::types::{Error, Result};
 use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
@@ -57,12 +58,12 @@ impl VersionStamp {
 pub struct LatestBase(RwLock<BaseVersion>);
 
 impl LatestBase {
-    /// The table of the open version `base`.
+    /// The table of the open version `base`, with its merge rule.
     ///
     /// # Errors
     /// As [`TableSchema::of`].
-    pub fn new(base: Dataset) -> Result<Arc<Self>> {
-        let schema = Arc::new(TableSchema::of(&base)?);
+    pub fn new(base: Dataset, rule: Option<Arc<MergeRule>>) -> Result<Arc<Self>> {
+        let schema = Arc::new(TableSchema::of(&base, rule)?);
         Ok(Arc::new(Self(RwLock::new(BaseVersion { dataset: Arc::new(base), schema }))))
     }
 
@@ -85,7 +86,7 @@ impl LatestBase {
         let schema = if base.schema() == known.dataset.schema() {
             known.schema
         } else {
-            let newest = TableSchema::of(&base)?;
+            let newest = TableSchema::of(&base, known.schema.rule.clone())?;
             let fits = newest.rows.refuse_misfit(&known.schema.rows);
             fits.map_err(|error| in_table(base.uri(), error))?;
             Arc::new(newest)
@@ -156,7 +157,7 @@ impl LatestBase {
         let schema = if base.schema() == known.dataset.schema() {
             known.schema
         } else {
-            Arc::new(TableSchema::of(&base)?)
+            Arc::new(TableSchema::of_past(&base, known.schema.rule.clone()).await?)
         };
         Ok(BaseVersion { dataset: Arc::new(base), schema })
     }

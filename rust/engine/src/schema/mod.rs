@@ -16,11 +16,14 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Schema, SchemaRef};
 use lance::Dataset;
-use lance::dataset::mem_wal::arrow_schema_with_field_ids;
+use lance::dataset::mem_wal::{DatasetMemWalExt, arrow_schema_with_field_ids};
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
 use lancemem_core::format::RowSchema;
+use lancemem_core::merge::{MergeRule, RuleError};
 use lancemem_core::types::{Error, Result};
+
+use crate::errors::Context;
 
 pub use exec::ReconcileExec;
 pub use latest::{
@@ -37,26 +40,47 @@ pub struct TableSchema {
     pub columns: SchemaRef,
     /// The columns in which rows are accepted and stored, with field ids.
     pub rows: Arc<RowSchema>,
+    /// The merge rule, which fits these columns; `None` for plain `deduplicate`.
+    pub rule: Option<Arc<MergeRule>>,
     /// The storage schema with the types of Lance's scans.
     plain_storage: SchemaRef,
 }
 
 impl TableSchema {
-    /// The columns of `base`.
+    /// The columns of `base`, a table with the merge rule `rule`.
     ///
     /// # Errors
-    /// An input error for a key that cannot be one, a column with a reserved name, or a column
-    /// that the table's file format cannot store.
-    pub fn of(base: &Dataset) -> Result<Self> {
+    /// An input error for a key that cannot be one, a column with a reserved name, a column that the
+    /// table's file format cannot store, or columns that the rule does not fit.
+    pub fn of(base: &Dataset, rule: Option<Arc<MergeRule>>) -> Result<Self> {
         refuse_maps_of_old_formats(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
-        let rows = RowSchema::new(with_ids, &key_of(base)?)
-            .map_err(|error| in_table(base.uri(), error))?;
+        let key = key_of(base)?;
+        if let Some(rule) = &rule {
+            let fits = rule.check(&with_ids, &key);
+            fits.map_err(|error| rule_in_table(base.uri(), error))?;
+        }
+        let rows = RowSchema::with_rule(with_ids, &key, rule.as_deref());
+        let rows = rows.map_err(|error| in_table(base.uri(), error))?;
         Ok(Self {
             columns: Arc::new(Schema::from(base.schema())),
             plain_storage: Arc::new(plain_schema(rows.storage())),
             rows: Arc::new(rows),
+            rule,
         })
+    }
+
+    /// As [`Self::of`], for a past version. A version without a MemWAL index is older than the rule:
+    /// it may lack columns of the rule, and no rows are above it.
+    ///
+    /// # Errors
+    /// As [`Self::of`]; a storage error.
+    pub async fn of_past(base: &Dataset, rule: Option<Arc<MergeRule>>) -> Result<Self> {
+        let is_ruled = rule.is_some() && {
+            let details = base.mem_wal_index_details().await;
+            details.context("reading the MemWAL index")?.is_some()
+        };
+        Self::of(base, rule.filter(|_| is_ruled))
     }
 }
 
@@ -146,6 +170,15 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
         Err(in_table(base.uri(), Error::input(error)))
     };
     schema.unenforced_primary_key().into_iter().map(name_of).collect()
+}
+
+/// The error of a merge rule, with the table.
+pub fn rule_in_table(uri: &str, error: RuleError) -> Error {
+    if let RuleError::Undecodable { reason } = &error {
+        let what = format!("the merge rule of table {uri}");
+        return Error::corrupt(what, "undecodable", reason).with_source(error.clone());
+    }
+    in_table(uri, error.into_error())
 }
 
 /// Adds the table to the text of an input error.

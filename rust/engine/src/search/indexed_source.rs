@@ -44,6 +44,16 @@ pub(super) async fn base_index(snapshot: &Snapshot, column: &str) -> Result<Opti
     TableIndex::of(&snapshot.base, column).await.in_base(OPENING)
 }
 
+/// The sources that may supersede rows of the source at `place`, or of the base table. None where the
+/// merge rule decides: the dead rows of such a snapshot are known, whatever superseded them.
+fn newer_than(snapshot: &Arc<Snapshot>, place: Option<usize>) -> Arc<Snapshot> {
+    match place {
+        _ if snapshot.rule().is_some() => Arc::new(snapshot.without(|_| true)),
+        Some(place) => Arc::new(snapshot.newer_than(place)),
+        None => snapshot.clone(),
+    }
+}
+
 impl IndexedSource {
     /// The base table of `snapshot`.
     pub fn of_base(snapshot: &Arc<Snapshot>, index: TableIndex, known: Option<&KnownRows>) -> Self {
@@ -51,7 +61,7 @@ impl IndexedSource {
             arm: 0,
             dataset: snapshot.base.clone(),
             index,
-            newer: snapshot.clone(),
+            newer: newer_than(snapshot, None),
             dead: known.map(|known| known.of_arm(snapshot, 0)),
             sstable: None,
         }
@@ -82,7 +92,7 @@ impl IndexedSource {
             arm,
             dataset: dataset.clone(),
             index,
-            newer: Arc::new(snapshot.newer_than(arm - 1)),
+            newer: newer_than(snapshot, Some(arm - 1)),
             dead: known.map(|known| known.of_arm(snapshot, arm)),
             sstable: Some(sstable.clone()),
         }))

@@ -63,7 +63,7 @@ impl LateColumnsStep {
         if chosen.num_rows() == 0 {
             return Ok(Vec::new());
         }
-        let found = self.snapshot.columns.rows.accept_keys(&chosen).map_err(external)?;
+        let found = self.snapshot.columns.rows.accept_wanted(&chosen).map_err(external)?;
         let found = find(&self.snapshot, &found.batch, &self.late).await.map_err(external)?;
         if let Some(missing) = found.missing.first() {
             return Err(DataFusionError::Internal(format!(

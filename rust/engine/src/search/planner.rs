@@ -63,7 +63,7 @@ impl Planner<'_> {
         let metric = self.metric(of_column.as_ref())?;
         let index = self.usable(of_column)?;
         let layout = Arc::new(self.layout(index.is_none())?);
-        let known = self.table.known_dead_rows(self.snapshot).await;
+        let known = self.table.known_dead_rows(self.snapshot).await?;
         let scorer = Arc::new(Scorer {
             queries: self.request.queries.vectors.clone(),
             metric,
@@ -122,9 +122,11 @@ impl Planner<'_> {
     ) -> Vec<FlatSource> {
         let options = &self.request.options;
         // A scan reads a block of vectors once for all queries of a batch, and runs a condition
-        // where it reads the rows. A fast search is one of indexes alone.
+        // where it reads the rows. A fast search is one of indexes alone. Keys alone do not tell which
+        // rows a merge rule shows; a scan does.
         let is_batch = self.request.queries.vectors.len() > FLAT_QUERIES;
-        if options.fast_search || is_batch || self.request.prefilter().is_some() {
+        let has_rule = self.snapshot.rule().is_some();
+        if options.fast_search || is_batch || has_rule || self.request.prefilter().is_some() {
             return Vec::new();
         }
         let mut budget = FlatBudget::of(self.snapshot);
@@ -143,7 +145,13 @@ impl Planner<'_> {
         // Nothing bounds the candidates that a lower bound of distances leaves out.
         let needs_all_rows = options.exact || options.distance_range.0.is_some();
         let can_fail = |filter: &Filter| filter.split_fallible().1.is_some();
-        (options.fast_search || !needs_all_rows) && !request.prefilter().is_some_and(can_fail)
+        // Lance masks rows by their ids, and where a merge rule decides nothing else leaves out rows
+        // that lost.
+        let is_masked =
+            self.snapshot.rule().is_none() || !self.snapshot.base.manifest().uses_stable_row_ids();
+        is_masked
+            && (options.fast_search || !needs_all_rows)
+            && !request.prefilter().is_some_and(can_fail)
     }
 
     /// The index to search the base table by; `None` where its rows are to be read.

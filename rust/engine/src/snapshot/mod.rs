@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use lance::Dataset;
 use lancemem_core::format::Sharding;
+use lancemem_core::merge::Choosing;
 use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalPosition};
 
 pub use lancemem_core::memtable::MemTableView;
@@ -116,6 +117,12 @@ impl Snapshot {
             base_version: self.base_version(),
             shards: shards.collect::<Option<_>>()?,
         })
+    }
+
+    /// The rule that chooses among the rows of a key; `None` where the newest row is shown.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Arc<Choosing>> {
+        self.columns.rows.rule()
     }
 
     /// Whether no source lies above the base table, so that no merge by key is needed.

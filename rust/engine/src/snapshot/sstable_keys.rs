@@ -103,6 +103,15 @@ impl SsTableKeys {
         self.keys.iter().enumerate().map(|(place, key)| (key, self.position(place)))
     }
 
+    /// The row position of the key at `place`.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn position_of(&self, place: usize) -> u32 {
+        self.position(place)
+    }
+
     /// The keys at `places`, counted from 0 in the order of [`Self::iter`].
     ///
     /// # Panics

@@ -15,6 +15,7 @@ use lance::Dataset;
 use lance::dataset::fragment::FragReadConfig;
 use lance_core::deepsize::DeepSizeOf;
 use lancemem_core::format::SsTable;
+use lancemem_core::merge::MergeRule;
 use lancemem_core::mutant;
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId};
 use parking_lot::Mutex;
@@ -383,6 +384,8 @@ pub struct SsTableCache {
     budget: Arc<CacheBudget>,
     sstables: Mutex<OpenSsTables>,
     base: Arc<BaseCache>,
+    /// The merge rule of the table, which its SSTables record.
+    rule: Option<Arc<MergeRule>>,
     verifies: AtomicBool,
 }
 
@@ -398,7 +401,13 @@ impl SsTableCache {
     pub fn with_limit(limit_bytes: usize) -> Self {
         let budget = CacheBudget::new(limit_bytes);
         let (sstables, verifies) = (Mutex::default(), AtomicBool::new(true));
-        Self { base: BaseCache::new(&budget), budget, sstables, verifies }
+        Self { base: BaseCache::new(&budget), budget, sstables, rule: None, verifies }
+    }
+
+    /// The same for a table with this merge rule.
+    #[must_use]
+    pub fn with_rule(self, rule: Option<Arc<MergeRule>>) -> Self {
+        Self { rule, ..self }
     }
 
     /// Sets whether SSTables that are opened from now on are compared with their checksums.
@@ -514,7 +523,7 @@ impl SsTableCache {
     ) -> Result<(SsTableHandle, usize)> {
         let name = sstable.name();
         let context = SsTableContext::new(base, sstable.shard_id).await.context(&name)?;
-        let context = context.with_new_session();
+        let context = context.with_rule(self.rule.as_deref()).with_new_session();
         let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&name)?;
         let (mut anew, bytes) =
             self.handle(sstable.shard_id, sstable.generation, &sstable.path, dataset);
@@ -529,7 +538,8 @@ impl SsTableCache {
         sstable: &SsTable,
     ) -> Result<(SsTableHandle, usize)> {
         let action = format!("SSTable {} of shard {shard_id}", sstable.path);
-        let mut context = SsTableContext::new(base, shard_id).await.context(&action)?;
+        let context = SsTableContext::new(base, shard_id).await.context(&action)?;
+        let mut context = context.with_rule(self.rule.as_deref());
         context.verifies = self.verifies.load(Ordering::Relaxed);
         let dataset = open_sstable(&context, &sstable.path).await.in_sstable(&action)?;
         let (mut handle, bytes) = self.handle(shard_id, sstable.generation, &sstable.path, dataset);

@@ -9,7 +9,8 @@
 //! SSTables a query reads, or their compaction and removal.
 //!
 //! Reading order: `write` (the order of the files), `data` (with `chunks` and `local_file`),
-//! `sidecar`, `bloom`, `index_specs` and `indexes`, `checksums`, `sync`, `link`, `segments`, then
+//! `sidecar`, `bloom`, `index_specs` and `indexes`, `merge_fence`, `checksums`, `sync`, `link`,
+//! `segments`, then
 //! `bounded`, `open` and `read`. `change_rows` are stored changes, which have the same form without keys.
 
 mod bloom;
@@ -22,6 +23,7 @@ mod index_specs;
 mod indexes;
 mod link;
 mod local_file;
+mod merge_fence;
 mod open;
 mod read;
 mod segments;
@@ -47,7 +49,9 @@ use lance_core::{Error, Result};
 use lance_file::version::ConcreteFileVersion;
 use lance_io::object_store::{ObjectStore, ObjectStoreParams};
 use lancemem_core::format::paths;
+use lancemem_core::merge::MergeRule;
 use object_store::path::Path;
+use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub use bloom::KeyFilter;
@@ -83,6 +87,8 @@ pub struct SsTableInput {
     /// Returns every row position, ordered by encoded key and then by position. It is called once,
     /// on a blocking thread while the rows are written, and only for a table with a key.
     pub rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
+    /// The rows that the SSTable hides; `None` for all rows of a key but the last one.
+    pub hidden: Option<RoaringBitmap>,
     /// The indexes to build; empty for none.
     pub indexes: IndexSpecs,
 }
@@ -123,6 +129,8 @@ pub struct SsTableContext {
     pub buffer_bytes: usize,
     /// The sharding that routed the rows to this shard, where the SSTable itself records it.
     pub routed_by: Option<String>,
+    /// The checksum of the table's merge rule; `None` for a table without a rule.
+    rule: Option<String>,
     /// How the base table was opened, so that an SSTable is opened with the same credentials.
     store_params: Option<ObjectStoreParams>,
     /// Caches and object stores shared with the base table.
@@ -156,10 +164,17 @@ impl SsTableContext {
             verifies: true,
             buffer_bytes: BUFFER_BYTES,
             routed_by: None,
+            rule: None,
             storage_version: base.manifest().data_storage_format.lance_file_format(),
             store_params: base.store_params().cloned(),
             session: base.session(),
         })
+    }
+
+    /// The same for SSTables of a table with this merge rule.
+    #[must_use]
+    pub fn with_rule(self, rule: Option<&MergeRule>) -> Self {
+        Self { rule: rule.map(merge_fence::checksum_of), ..self }
     }
 
     /// The same with empty caches, so that everything is read from storage again.

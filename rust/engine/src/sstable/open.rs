@@ -27,6 +27,7 @@ use prost::Message;
 use super::SsTableContext;
 use super::bloom::checksum_text;
 use super::bounded::read_whole;
+use super::merge_fence;
 use super::read::LIBRARY;
 use super::write::VERSION;
 
@@ -45,7 +46,8 @@ const BUILD_CACHE_BYTES: usize = 64 << 20;
 ///
 /// # Errors
 /// An input error for a `path` that is not one plain component: a manifest must not be able to
-/// lead a reader outside its shard. Damage for an SSTable with files outside its folder. Otherwise
+/// lead a reader outside its shard. Damage for an SSTable with files outside its folder, and for one
+/// that was written under another merge rule than the context has. Otherwise
 /// lance's error for a dataset that is missing or broken.
 pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Dataset> {
     if !paths::is_plain_component(path) {
@@ -59,14 +61,20 @@ pub async fn open_sstable(context: &SsTableContext, path: &str) -> Result<Datase
     if let Some(params) = context.store_params(path) {
         builder = builder.with_store_params(params);
     }
+    let own = only_manifest(context, path).await?;
+    let is_checked = own.is_some();
     // For SSTables of other writers lance looks for the newest version itself.
-    if let Some(OwnManifest { message, file_bytes }) = only_manifest(context, path).await? {
+    if let Some(OwnManifest { message, file_bytes }) = own {
         builder =
             builder.with_commit_handler(Arc::new(OnlyVersion { file_bytes: Some(file_bytes) }));
         builder = builder.with_serialized_manifest(&message)?;
     }
     let sstable = builder.load().await?;
     refuse_elsewhere(&sstable)?;
+    if context.rule.is_some() && !is_checked {
+        let what = "another program wrote the SSTable, and its table has a merge rule";
+        return Err(Error::corrupt_file(sstable.manifest_location().path.clone(), what));
+    }
     Ok(sstable)
 }
 
@@ -118,8 +126,8 @@ struct OwnManifest {
 /// reports what is wrong with it.
 ///
 /// # Errors
-/// Damage: the file is not a manifest, or its message or its index section does not match its
-/// checksum.
+/// Damage: the file is not a manifest, its message or its index section does not match its checksum,
+/// or the SSTable was written under another merge rule.
 async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<OwnManifest>> {
     let file = ManifestNamingScheme::V2.manifest_path(&context.folder(path), VERSION);
     let bytes = match read_whole(&context.object_store, &file, MaxBytes::MANIFEST).await {
@@ -131,16 +139,21 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ow
     let parts = ManifestFile::of(&bytes);
     let ManifestFile { before, message, .. } =
         parts.ok_or_else(|| damaged("the manifest file is incomplete"))?;
-    let unsealed = match checksummed::unseal(message, path) {
-        Ok(unsealed) => unsealed,
+    let (unsealed, is_checked) = match checksummed::unseal(message, path) {
+        Ok(unsealed) => (unsealed, true),
         Err(_) if context.verifies => return Err(damaged("checksum mismatch in the manifest")),
         Err(error) => {
             tracing::warn!(%error, "checksum mismatch in the manifest of an SSTable is ignored");
-            return Ok(None);
+            (message, false)
         }
     };
     let Ok(manifest) = ManifestMessage::decode(unsealed) else { return Ok(None) };
-    let is_ours = manifest.writer_version.is_some_and(|writer| writer.library == LIBRARY);
+    // Lance refuses a fenced manifest; any other one it opens itself.
+    if !is_checked && !merge_fence::is_fenced(&manifest) {
+        return Ok(None);
+    }
+    let writer = manifest.writer_version.as_ref();
+    let is_ours = writer.is_some_and(|writer| writer.library == LIBRARY);
     let recorded = manifest.config.get(INDEX_SECTION);
     let is_damaged =
         recorded.is_some_and(|recorded| *recorded != checksum_text(crc32fast::hash(before)));
@@ -148,9 +161,16 @@ async fn only_manifest(context: &SsTableContext, path: &str) -> Result<Option<Ow
     if is_damaged && context.verifies {
         return Err(damaged("checksum mismatch in the index section of the manifest"));
     }
-    let file_bytes = bytes.len() as u64;
-    let own = || OwnManifest { message: unsealed.to_vec(), file_bytes };
-    Ok((is_ours && manifest.version == VERSION).then(own))
+    if !is_ours || manifest.version != VERSION {
+        return Ok(None);
+    }
+    merge_fence::check(&manifest, context.rule.as_deref()).map_err(|what| damaged(&what))?;
+    let message = if merge_fence::is_fenced(&manifest) {
+        merge_fence::unfenced(manifest).encode_to_vec()
+    } else {
+        unsealed.to_vec()
+    };
+    Ok(Some(OwnManifest { message, file_bytes: bytes.len() as u64 }))
 }
 
 /// The parts of a manifest file of Lance.

@@ -1,13 +1,15 @@
 //! An SSTable that lancemem wrote, read by lance: rows, ids, deletion vector, key index, filter.
 //!
 //! `keys` probes key index and filter, `indexes` the indexes of the base table, `damage` damages
-//! files, `upstream` compares with the SSTable that lance itself writes; `misshapen` opens malformed
-//! SSTables of other writers; `support` and `key_types` build tables and rows.
+//! files, `merge_fence` tries who reads SSTables of tables with a merge rule, `upstream` compares
+//! with the SSTable that lance itself writes; `misshapen` opens malformed SSTables of other writers;
+//! `support` and `key_types` build tables and rows.
 
 mod damage;
 mod indexes;
 mod key_types;
 mod keys;
+mod merge_fence;
 mod misshapen;
 mod support;
 mod upstream;

@@ -36,7 +36,9 @@ use super::chunks::{Chunks, window_bytes};
 use super::data::{self, FRAGMENT};
 use super::indexes::write_indexes;
 use super::open::{INDEX_SECTION, before_message, sealed};
-use super::{SsTableContext, SsTableInput, SsTableWritten, bloom, read, sidecar, sync};
+use super::{
+    SsTableContext, SsTableInput, SsTableWritten, bloom, merge_fence, read, sidecar, sync,
+};
 
 /// Most random names that are drawn for an SSTable.
 const DRAWS: usize = 8;
@@ -80,7 +82,8 @@ pub async fn write_sstable(
     let (batches, key_batches) = (input.batches.clone(), keys.clone());
     let sizes =
         SpawnedTask::spawn_blocking(move || (memory_bytes(&batches), key_bytes(&key_batches)));
-    let keys = write_keys(context.clone(), folder.clone(), rows, keys, input.rows_by_key);
+    let keys =
+        write_keys(context.clone(), folder.clone(), rows, keys, (input.rows_by_key, input.hidden));
     let keys = SpawnedTask::spawn(keys);
     let rows_written = data::write_data(
         context.clone(),
@@ -105,6 +108,10 @@ pub async fn write_sstable(
     let mut manifest = new_manifest(context, schema, fragment, &sums, settings)?;
     let indexes = Box::pin(write_indexes(context, &path, &manifest, &input.indexes)).await;
     indexes.sums.iter().for_each(|sum| sum.note(&mut manifest));
+    if let Some(rule) = &context.rule {
+        // Last: lance opens the manifest without the flag, to build indexes over the rows.
+        merge_fence::fence(&mut manifest, rule);
+    }
     store_manifest(context, &folder, manifest, indexes.entries).await?;
     let synced = [keys.synced, indexes.synced].concat();
     sync::sync_sstable(context, &folder, &synced).await?;
@@ -193,7 +200,7 @@ async fn write_keys(
     folder: Path,
     rows: u64,
     keys: Vec<RecordBatch>,
-    rows_by_key: Box<dyn FnOnce() -> Vec<u32> + Send>,
+    (rows_by_key, hidden): (Box<dyn FnOnce() -> Vec<u32> + Send>, Option<RoaringBitmap>),
 ) -> Result<WrittenKeys> {
     let store = &context.object_store;
     let Some(first) = keys.first() else {
@@ -207,6 +214,7 @@ async fn write_keys(
     let pass = SpawnedTask::spawn_blocking(move || -> Result<_> {
         let keys: Vec<RecordBatch> = Chunks::of(keys).collect::<std::result::Result<_, _>>()?;
         let superseded = maker.make_all(&keys, &rows_by_key(), u64::from)?;
+        let superseded = hidden_among(superseded, hidden)?;
         let filter = bloom::key_filter(&keys, rows - superseded.len())?;
         Ok((superseded, filter))
     });
@@ -231,6 +239,19 @@ async fn write_keys(
     let ((index_sums, index), (deletion_file, filter_checksum, sums, rest)) = written;
     let (sums, synced) = ([index_sums, sums].concat(), [index, rest].concat());
     Ok(WrittenKeys { deletion_file, filter_checksum, sums, synced })
+}
+
+/// The rows to hide: `hidden`, one row of each key but one, or by default the rows `superseded`.
+fn hidden_among(superseded: RoaringBitmap, hidden: Option<RoaringBitmap>) -> Result<RoaringBitmap> {
+    let Some(hidden) = hidden else { return Ok(superseded) };
+    if hidden.len() != superseded.len() {
+        return Err(Error::internal(format!(
+            "{} rows are to be hidden, expected {}: all rows of a key but one",
+            hidden.len(),
+            superseded.len()
+        )));
+    }
+    Ok(hidden)
 }
 
 async fn write_deletions(

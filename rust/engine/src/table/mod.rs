@@ -24,6 +24,7 @@ use arrow_schema::SchemaRef;
 use futures::future::BoxFuture;
 use lance::Dataset;
 use lancemem_core::format::Sharding;
+use lancemem_core::merge::RuleOptions;
 use lancemem_core::types::{Result, WriterConfig};
 
 pub use catalog::{
@@ -113,6 +114,12 @@ impl Table {
     #[must_use]
     pub fn sharding(&self) -> Option<&Sharding> {
         self.catalog.sharding.as_ref()
+    }
+
+    /// The merge rule, with present column names; `None` for plain `deduplicate`.
+    #[must_use]
+    pub fn merge_rule(&self) -> Option<RuleOptions> {
+        self.catalog.rule.is_some().then(|| self.catalog.rule_options())
     }
 
     /// The defaults of the table's jobs.

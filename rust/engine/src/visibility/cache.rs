@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lance_table::format::Fragment;
-use lancemem_core::types::ShardId;
+use lancemem_core::types::{Result, ShardId};
 use parking_lot::Mutex;
 
-use super::{ComparedSsTables, DeadRows, SnapshotMask};
+use super::{ChosenRows, ComparedSsTables, DeadRows, SnapshotMask};
 use crate::snapshot::{Snapshot, Source};
 
 /// An entry of more bytes is not cached and is dropped with its scan.
@@ -124,6 +124,23 @@ impl MergeCache {
         let found = self.known(snapshot);
         count(found.is_some(), &self.mask_hits, &self.mask_misses);
         found
+    }
+
+    /// The dead rows of `snapshot` for a read: in a table with a merge rule all of them, which are
+    /// computed where they are not cached; in other tables those that are cached.
+    ///
+    /// # Errors
+    /// As [`ChosenRows::of`].
+    pub async fn dead_rows(&self, snapshot: &Snapshot) -> Result<Option<KnownRows>> {
+        if snapshot.key.is_empty() || snapshot.is_base_only() {
+            return Ok(None);
+        }
+        let known = self.mask(snapshot);
+        let Some(rule) = snapshot.rule().filter(|_| known.is_none()) else { return Ok(known) };
+        let chosen = Box::pin(ChosenRows::of(snapshot, rule)).await?;
+        let known = KnownRows::Exact(Arc::new(chosen.mask));
+        self.keep_mask(snapshot, known.clone());
+        Ok(Some(known))
     }
 
     /// The number of rows of `snapshot`, where an earlier scan of the same snapshot counted them.

@@ -8,6 +8,7 @@
 //!                v
 //!     compare       which rows of SSTables a later row of their key supersedes
 //!     base_rows     which rows of the base table have keys above it
+//!     chosen_rows   the same for a merge rule, where age does not decide
 //!     cause         whether an update or a delete killed them, where the caller asks
 //!                v
 //!     DeadRows      the answer, by position
@@ -25,6 +26,7 @@ mod bitmap_keys;
 mod bucketed_keys;
 mod cache;
 mod cause;
+mod chosen_rows;
 mod compare;
 mod dead_rows;
 mod first_rows;
@@ -40,6 +42,7 @@ mod selector;
 pub use base_rows::BaseLookup;
 pub use cache::{KnownRows, MergeCache, MergeCacheStats};
 pub use cause::{DeletedKeys, SsTableEvents};
+pub use chosen_rows::{ChosenRows, deciding_columns};
 pub use compare::{Comparison, SsTableId, compare, superseded_by, superseded_within};
 pub use dead_rows::{Cause, DeadRows};
 pub use first_rows::{HeadStart, StartGate};

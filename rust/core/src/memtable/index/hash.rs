@@ -211,6 +211,19 @@ impl KeyIndex for HashIndex {
         Some(row)
     }
 
+    fn versions(&self, rows: &Rows, key: &[u8], limit: usize, visit: &mut dyn FnMut(u32)) {
+        let Some(mut row) = self.newest(rows, key, limit) else { return };
+        visit(row);
+        // Keys that rise have one row each, and no links.
+        while self.rising.has_ended() {
+            row = self.link(row).previous;
+            if row == NONE {
+                return;
+            }
+            visit(row);
+        }
+    }
+
     fn superseded(&self, _rows: &Rows, limit: usize, visit: &mut dyn FnMut(u32)) {
         if !self.rising.has_ended() {
             return;

@@ -25,6 +25,15 @@ pub(super) trait KeyIndex: Debug + Send + Sync {
     /// The newest of the first `limit` rows that has `key`.
     fn newest(&self, rows: &Rows, key: &[u8], limit: usize) -> Option<u32>;
 
+    /// Visits those of the first `limit` rows that have `key`, newest first.
+    fn versions(&self, rows: &Rows, key: &[u8], limit: usize, visit: &mut dyn FnMut(u32)) {
+        let mut limit = limit;
+        while let Some(row) = self.newest(rows, key, limit) {
+            visit(row);
+            limit = row as usize;
+        }
+    }
+
     /// Visits every one of the first `limit` rows that a later one of them supersedes.
     fn superseded(&self, rows: &Rows, limit: usize, visit: &mut dyn FnMut(u32));
 
@@ -91,6 +100,10 @@ mod tests {
             for index in indexes() {
                 (0..batches.len()).for_each(|batch| index.insert(&rows, batch));
                 for key in &all {
+                    let mut versions = Vec::new();
+                    index.versions(&rows, key, limit, &mut |row| versions.push(row as usize));
+                    let known = (0..limit).rev().filter(|row| all[*row] == *key);
+                    prop_assert_eq!(versions, known.collect::<Vec<_>>());
                     let found = index.newest(&rows, key, limit).map(|row| row as usize);
                     prop_assert_eq!(found, newest.get(*key).copied());
                 }

@@ -155,6 +155,78 @@ fn a_rule_follows_its_columns_through_renames_widenings_and_drops() {
     assert!(error.to_string().contains("field id 2"), "{error}");
 }
 
+#[test]
+fn a_rule_gives_back_the_options_that_made_it() {
+    let schema = Schema::new(vec![
+        field(0, "k", DataType::Int64),
+        field(1, "ts", DataType::Int64),
+        field(2, "v", DataType::Int64),
+        field(3, "w", DataType::Int64),
+    ]);
+    let key = names(&["k"]);
+    let sum = ("v".to_owned(), Aggregate::from(MergeFunction::Sum));
+    let mean = ("w".to_owned(), "pkg.merge:mean".to_owned());
+    for options in [
+        RuleOptions {
+            merge_engine: MergeEngine::Aggregation,
+            aggregates: [sum].into(),
+            merge_functions: [mean].into(),
+            deletes: DeletePolicy::Refuse,
+            ..RuleOptions::default()
+        },
+        RuleOptions {
+            merge_engine: MergeEngine::PartialUpdate,
+            sequence_groups: vec![(names(&["ts"]), names(&["w", "v"]))],
+            nulls: NullPolicy::Keep,
+            ..RuleOptions::default()
+        },
+        RuleOptions { sequence_by: names(&["ts", "v"]), ..RuleOptions::default() },
+        RuleOptions {
+            sequence_by: names(&["ts"]),
+            delete_retention_ms: Some(5),
+            ..RuleOptions::default()
+        },
+    ] {
+        let rule = MergeRule::new(&options, &schema, &key).unwrap();
+        assert_eq!(rule.options(&schema), options.with_defaults());
+    }
+}
+
+#[test]
+fn the_options_of_a_rule_have_present_names_and_no_dropped_columns() {
+    let rule = MergeRule::from_json(PARTIAL_UPDATE).unwrap();
+    let columns = [(1, "at"), (2, "two"), (4, "four"), (5, "five"), (6, "six")];
+    let fields: Vec<Field> =
+        columns.iter().map(|(id, name)| field(*id, name, DataType::Int64)).collect();
+    let options = rule.options(&Schema::new(fields));
+    let groups =
+        vec![(names(&["at"]), names(&["two"])), (names(&["four", "five"]), names(&["six"]))];
+    assert_eq!(options.sequence_groups, groups);
+}
+
+#[test]
+fn the_text_of_options_names_all_that_is_chosen() {
+    let schema = Schema::new(vec![
+        field(1, "ts", DataType::Int64),
+        field(2, "v", DataType::Int64),
+        field(3, "w", DataType::Int64),
+        field(4, "ship_ts", DataType::Int64),
+        field(5, "ship_no", DataType::Int64),
+        field(6, "state", DataType::Utf8),
+    ]);
+    let text = |json: &str| MergeRule::from_json(json).unwrap().options(&schema).to_string();
+    assert_eq!(text(FIRST_ROW), "first_row");
+    assert_eq!(
+        text(EVENT_TIME),
+        "deduplicate, sequence_by v, ts, deletes remembered for 604800000 ms"
+    );
+    assert_eq!(
+        text(PARTIAL_UPDATE),
+        "partial_update, w, v by ts, state by ship_ts, ship_no, deletes 'ignore', nulls 'keep'"
+    );
+    assert_eq!(text(AGGREGATION), "aggregation, sum of ts, listagg of v, deletes 'refuse'");
+}
+
 /// The functions of the columns beside the key.
 fn bound(fold: &Fold) -> Vec<MergeFunction> {
     let Kind::Combining { columns, .. } = &fold.kind else { return Vec::new() };

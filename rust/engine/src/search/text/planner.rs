@@ -162,6 +162,10 @@ impl TextPlanner<'_> {
         layout: &TextLayout,
         sources: &mut Sources,
     ) -> Result<()> {
+        // The index in memory drops all but the newest row of a key.
+        if self.snapshot.rule().is_some() {
+            return Ok(());
+        }
         let makers = analysis.columns.iter().zip(indexes).map(|(column, index)| {
             let recorded = index.as_ref().and_then(|index| index.recorded.as_ref());
             let recorded = recorded.filter(|it| it.has_positions() || !column.needs_positions);

@@ -18,6 +18,7 @@ use lance_file::version::LanceFileVersion;
 use lance_io::object_store::ObjectStoreParams;
 use lance_table::io::commit::ConditionalPutCommitHandler;
 use lancemem_core::format::{KeyEncoder, SsTable};
+use lancemem_core::merge::MergeRule;
 use lancemem_core::types::Generation;
 use uuid::Uuid;
 
@@ -157,9 +158,19 @@ impl Table {
     }
 
     pub async fn write(&self, generation: u64, puts: &[&[(u32, Option<i64>)]]) -> WrittenSsTable {
+        self.write_under(None, generation, puts).await
+    }
+
+    /// As [`Self::write`], in a table with this merge rule.
+    pub async fn write_under(
+        &self,
+        rule: Option<&MergeRule>,
+        generation: u64,
+        puts: &[&[(u32, Option<i64>)]],
+    ) -> WrittenSsTable {
         let batches = self.batches(puts);
         let sorted_rows = order(&batches, &self.key_columns);
-        let context = SsTableContext::new(&self.base, self.shard).await.unwrap();
+        let context = SsTableContext::new(&self.base, self.shard).await.unwrap().with_rule(rule);
         let input = input(self.schema(), batches, &self.key_columns, &sorted_rows);
         let written = write_sstable(&context, Generation(generation), input).await.unwrap();
         let mut expected: BTreeMap<String, i64> =
@@ -205,7 +216,7 @@ pub fn input(
     let sorted_rows = sorted_rows.to_vec();
     let rows_by_key = Box::new(move || sorted_rows);
     let (key_columns, indexes) = (key_columns.into(), IndexSpecs::default());
-    SsTableInput { schema, batches, key_columns, rows_by_key, indexes }
+    SsTableInput { schema, batches, key_columns, rows_by_key, hidden: None, indexes }
 }
 
 /// The sorted positions, as a MemTable computes them.

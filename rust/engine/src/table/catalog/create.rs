@@ -16,9 +16,10 @@ use lance::Dataset;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{WriteMode, WriteParams};
 use lance_core::datatypes::Schema as Columns;
-use lance_index::mem_wal::{MemWalIndexDetails, ShardingSpec};
+use lance_index::mem_wal::MemWalIndexDetails;
 use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
+use lancemem_core::merge::{MergeRule, RuleError, RuleOptions};
 use lancemem_core::shard::retire;
 use lancemem_core::store::{Backoff, ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
@@ -27,19 +28,21 @@ use uuid::Uuid;
 use super::claims::ShardTurns;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
+use super::merge_gate::{RuledUse, refuse_unsupported};
 use super::progress::details_of;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
 use super::single_flight::session;
+use super::specifications::add_index_with_rule;
 use super::{Catalog, SHARDING_FIELD};
 use crate::changes::{
     Changelog, FlushedPosition, alter_changelog, flushed_errors, refuse_reserved,
     refuse_reserved_of_flushes,
 };
 use crate::compaction::committing;
-use crate::deletion_vectors::switch;
+use crate::deletion_vectors::{is_on, switch};
 use crate::errors::{Context, from_create};
-use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats};
+use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats, rule_in_table, with_ids};
 use crate::sstable::sync_base;
 use crate::table::Table;
 
@@ -66,6 +69,8 @@ pub struct CreateOptions {
     pub maintenance: MaintenanceConfig,
     /// Which changes are stored. Changes of flushes switch deletion-vector mode on.
     pub changelog: Changelog,
+    /// How the events of a key become one row; plain `deduplicate` is no rule.
+    pub rule: RuleOptions,
 }
 
 impl CreateOptions {
@@ -79,6 +84,7 @@ impl CreateOptions {
             config: WriterConfig::default(),
             maintenance: MaintenanceConfig::default(),
             changelog: Changelog::Off,
+            rule: RuleOptions::default(),
         }
     }
 
@@ -112,6 +118,12 @@ impl CreateOptions {
     pub fn with_changelog(self, changelog: Changelog) -> Self {
         Self { changelog, ..self }
     }
+
+    /// Sets [`Self::rule`].
+    #[must_use]
+    pub fn with_rule(self, rule: RuleOptions) -> Self {
+        Self { rule, ..self }
+    }
 }
 
 impl Table {
@@ -139,8 +151,8 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableExists`] where a table exists at `location`; an input error where the key or
-    /// sharding cannot be used.
+    /// [`Error::TableExists`] where a table exists at `location`; an input error where the key, the
+    /// sharding or the merge rule cannot be used.
     pub async fn create(
         location: impl Into<Location>,
         options: &CreateOptions,
@@ -150,20 +162,21 @@ impl Table {
     }
 
     /// Enables a Lance table with a primary key: commits its MemWAL index with `sharding` (`None`:
-    /// one shard) and with `config` and `maintenance` as the defaults of its jobs, and creates its
-    /// shards. A table that has the index is opened as it is.
+    /// one shard), with `rule` (`None`: no merge rule) and with `config` and `maintenance` as the
+    /// defaults of its jobs, and creates its shards. A table that has the index is opened as it is.
     ///
     /// # Errors
     /// [`Error::NoTable`] where there is no table; an input error where the table has no primary
-    /// key, or has the index with another sharding.
+    /// key, cannot have the rule, or has the index with another sharding or rule.
     pub async fn enable(
         location: impl Into<Location>,
         sharding: Option<&Sharding>,
+        rule: Option<&RuleOptions>,
         config: &WriterConfig,
         maintenance: &MaintenanceConfig,
     ) -> Result<Arc<Self>> {
         let location = location.into().resolved()?;
-        let catalog = Catalog::enable_at(location, sharding, config, maintenance).await;
+        let catalog = Catalog::enable_at(location, sharding, rule, config, maintenance).await;
         catalog.map(Self::over)
     }
 }
@@ -177,6 +190,11 @@ impl Catalog {
         refuse_unstorable(&schema)?;
         options.sharding.validate(&schema, &options.primary_key)?;
         refuse_changelog(location.uri(), &schema, options)?;
+        let columns = Columns::try_from(schema.as_ref()).context("numbering the columns")?;
+        let rule = rule_for(location.uri(), &columns, &options.primary_key, &options.rule)?;
+        if options.changelog == Changelog::Flushed {
+            refuse_unsupported(location.uri(), rule.as_ref(), RuledUse::FlushedChanges)?;
+        }
         let action = format!("creating table {}", location.uri());
         // Before anything else: the next steps would fence the jobs of a table that exists.
         if let Some(base) = location.open_if_there().await? {
@@ -189,7 +207,6 @@ impl Catalog {
             location.far_store().await?.prove_conditional_put().await?;
         } else if Path::new(location.uri()).join(paths::MEM_WAL).is_dir() {
             // Before anything is written: a table that was not deleted completely left its shards.
-            let columns = Columns::try_from(schema.as_ref()).context(&action)?;
             let sharding = record_of(&options.sharding, &columns);
             retire_shards(&Store::open(location.uri(), true)?, &location, &sharding).await?;
         }
@@ -208,16 +225,23 @@ impl Catalog {
 
     /// Adds the index and the shards to a base table that was created.
     async fn finished(base: Dataset, location: Location, options: &CreateOptions) -> Result<Self> {
-        let (config, maintenance) = (&options.config, &options.maintenance);
-        let catalog = enable(base, location, &options.sharding, config, maintenance).await?;
+        let settings = IndexSettings {
+            sharding: &options.sharding,
+            rule: &options.rule,
+            config: &options.config,
+            maintenance: &options.maintenance,
+        };
+        let catalog = enable(base, location, &settings).await?;
         catalog.without_reused_ids().await?;
         catalog.set_changelog(options.changelog).await?;
-        if catalog.sharding.as_ref() == Some(&options.sharding) {
+        let is_asked = catalog.sharding.as_ref() == Some(&options.sharding)
+            && catalog.rule_options() == options.rule.clone().with_defaults();
+        if is_asked {
             return Ok(catalog);
         }
         Err(Error::table_exists(format!(
-            "table {} exists; another process created it at the same time with another sharding; \
-             open it with lancemem.open_table(uri), or choose another address",
+            "table {} exists; another process created it at the same time with another sharding or \
+             merge rule; open it with lancemem.open_table(uri), or choose another address",
             catalog.uri()
         )))
     }
@@ -241,6 +265,7 @@ impl Catalog {
     async fn enable_at(
         location: Location,
         sharding: Option<&Sharding>,
+        rule: Option<&RuleOptions>,
         config: &WriterConfig,
         maintenance: &MaintenanceConfig,
     ) -> Result<Self> {
@@ -256,28 +281,75 @@ impl Catalog {
             }
             refuse_structs_of_old_formats(&base)?;
             let sharding = sharding.unwrap_or(&Sharding::Unsharded);
-            return enable(base, location, sharding, config, maintenance).await;
+            let none = RuleOptions::default();
+            let rule = rule.unwrap_or(&none);
+            let settings = IndexSettings { sharding, rule, config, maintenance };
+            return enable(base, location, &settings).await;
         };
+        let catalog = Self::with_details(location, base, &details).await?;
         if let Some(sharding) = sharding {
-            let (_, existing) = sharding_of(&base, &details)?;
-            let existing = existing.map(|(known, _)| known);
-            if existing.as_ref() != Some(sharding) {
-                return Err(Error::input(format!(
-                    "table {} is sharded by {} and cannot become {sharding}",
-                    location.uri(),
-                    existing.map_or_else(
-                        || "the shards that its callers name".to_owned(),
-                        |known| known.to_string()
-                    )
-                )));
-            }
+            catalog.check_has_sharding(sharding)?;
         }
-        Self::with_details(location, base, &details).await
+        if let Some(rule) = rule {
+            catalog.check_has_rule(rule)?;
+        }
+        Ok(catalog)
+    }
+
+    fn check_has_sharding(&self, sharding: &Sharding) -> Result<()> {
+        if self.sharding.as_ref() == Some(sharding) {
+            return Ok(());
+        }
+        let existing = self.sharding.as_ref();
+        Err(Error::input(format!(
+            "table {} is sharded by {} and cannot become {sharding}",
+            self.uri(),
+            existing
+                .map_or_else(|| "the shards that its callers name".to_owned(), ToString::to_string)
+        )))
+    }
+
+    fn check_has_rule(&self, rule: &RuleOptions) -> Result<()> {
+        let (found, asked) = (self.rule_options(), rule.clone().with_defaults());
+        if found == asked {
+            return Ok(());
+        }
+        let (found, asked) = (found.to_string(), asked.to_string());
+        Err(rule_in_table(self.uri(), RuleError::OtherRule { found, asked }))
+    }
+
+    /// What a creator would choose to get the merge rule of the table.
+    pub(in crate::table) fn rule_options(&self) -> RuleOptions {
+        let schema = self.base.known().schema;
+        let options = schema.rule.as_ref().map(|rule| rule.options(schema.rows.logical()));
+        options.unwrap_or_default()
     }
 }
 
-/// The error of a create at the location of an existing table. It names the call that opens the
-/// table.
+/// The settings of a MemWAL index that is added.
+struct IndexSettings<'a> {
+    sharding: &'a Sharding,
+    rule: &'a RuleOptions,
+    config: &'a WriterConfig,
+    maintenance: &'a MaintenanceConfig,
+}
+
+/// The rule of `options` for a table with these columns; `None` for plain `deduplicate`.
+pub(super) fn rule_for(
+    uri: &str,
+    columns: &Columns,
+    key: &[String],
+    options: &RuleOptions,
+) -> Result<Option<MergeRule>> {
+    if options.is_plain() {
+        return Ok(None);
+    }
+    let rule = MergeRule::new(options, &with_ids(columns), key);
+    let rule = rule.map_err(|error| rule_in_table(uri, error))?;
+    refuse_unsupported(uri, Some(&rule), RuledUse::Create)?;
+    Ok(Some(rule))
+}
+
 /// Refuses a changelog that the table could not have.
 fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Result<()> {
     match options.changelog {
@@ -288,6 +360,8 @@ fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Resu
     }
 }
 
+/// The error of a create at the location of an existing table. It names the call that opens the
+/// table.
 async fn exists(base: &Dataset, uri: &str) -> Result<Error> {
     let call = if details_of(base).await?.is_some() {
         "lancemem.open_table(uri)"
@@ -315,10 +389,9 @@ async fn is_half_made(base: &Dataset, schema: &Schema, key: &[String]) -> Result
 async fn enable(
     mut base: Dataset,
     location: Location,
-    sharding: &Sharding,
-    config: &WriterConfig,
-    maintenance: &MaintenanceConfig,
+    settings: &IndexSettings<'_>,
 ) -> Result<Catalog> {
+    let IndexSettings { sharding, rule, config, maintenance } = *settings;
     let key = key_of(&base)?;
     let schema = Schema::from(base.schema());
     for name in &key {
@@ -326,6 +399,10 @@ async fn enable(
     }
     sharding.validate(&schema, &key)?;
     refuse_unstorable(&schema)?;
+    let ruled = rule_for(location.uri(), base.schema(), &key, rule)?;
+    if is_on(&base) {
+        refuse_unsupported(location.uri(), ruled.as_ref(), RuledUse::DeletionVectors)?;
+    }
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let store = location.store(&base, config.fsync).await?;
     if !location.is_local() {
@@ -339,7 +416,7 @@ async fn enable(
         retired?;
         let mut defaults = config.to_defaults();
         defaults.extend(maintenance.to_defaults());
-        base = with_index(base, sharding, &defaults, &action).await?;
+        base = with_index(base, sharding, rule, &defaults, &action).await?;
     }
     let details = details_of(&base)
         .await?
@@ -366,12 +443,14 @@ async fn enable(
 async fn with_index(
     mut base: Dataset,
     sharding: &Sharding,
+    rule: &RuleOptions,
     defaults: &HashMap<String, String>,
     action: &str,
 ) -> Result<Dataset> {
     let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
     loop {
-        let added = add_index(&base, sharding, defaults).await.context(action);
+        let rule = rule_for(base.uri(), base.schema(), &key_of(&base)?, rule)?;
+        let added = add_index(&base, sharding, rule.as_ref(), defaults).await.context(action);
         base = newest_of(&base).await.context(action)?;
         // Another process may have added the index first; then its index counts.
         let Err(error) = added else { return Ok(base) };
@@ -388,8 +467,14 @@ async fn with_index(
 async fn add_index(
     base: &Dataset,
     sharding: &Sharding,
+    rule: Option<&MergeRule>,
     defaults: &HashMap<String, String>,
 ) -> lance_core::Result<()> {
+    let mut settings = defaults.clone();
+    settings.insert(TABLE_ID.to_owned(), fresh_id().to_string());
+    if let Some(rule) = rule {
+        return add_index_with_rule(base, sharding, rule, settings).await;
+    }
     let mut base = committing(base).await?;
     let builder = match sharding {
         Sharding::Unsharded => base.initialize_mem_wal().unsharded(),
@@ -397,8 +482,6 @@ async fn add_index(
             base.initialize_mem_wal().bucket_sharding(column, *buckets)
         }
     };
-    let mut settings = defaults.clone();
-    settings.insert(TABLE_ID.to_owned(), fresh_id().to_string());
     let builder = settings
         .into_iter()
         .fold(builder, |builder, (name, value)| builder.add_writer_config_default(name, value));
@@ -510,57 +593,4 @@ pub(super) fn table_id_of(details: &MemWalIndexDetails) -> Result<Option<Uuid>> 
     let unreadable =
         || Error::corrupt("the MemWAL index", "undecodable", format!("{TABLE_ID} '{id}'"));
     Uuid::parse_str(id).map(Some).map_err(|_| unreadable())
-}
-
-/// The specification's id, its sharding, and the record of the sharding in shard manifests. There
-/// is no sharding where callers name the shards.
-pub(super) fn sharding_of(
-    base: &Dataset,
-    details: &MemWalIndexDetails,
-) -> Result<(u32, Option<(Sharding, String)>)> {
-    let spec = match details.sharding_specs.as_slice() {
-        [] => return Ok((0, None)),
-        [spec] => spec,
-        specs => {
-            return Err(Error::input(format!(
-                "the MemWAL index of table {} has {} sharding specifications, at most one is \
-                 supported",
-                base.uri(),
-                specs.len()
-            )));
-        }
-    };
-    Ok((spec.spec_id, Some(meaning_of(base, spec)?)))
-}
-
-fn meaning_of(base: &Dataset, spec: &ShardingSpec) -> Result<(Sharding, String)> {
-    let unsupported = |reason: String| {
-        Error::input(format!(
-            "sharding specification {} of table {} is not supported: {reason}",
-            spec.spec_id,
-            base.uri()
-        ))
-    };
-    let [field] = spec.fields.as_slice() else {
-        return Err(unsupported(format!("it has {} fields", spec.fields.len())));
-    };
-    let column = field.source_ids.first().copied();
-    let sharding = match field.transform.as_deref() {
-        Some("unsharded") => Sharding::Unsharded,
-        Some("bucket") => {
-            let buckets = field
-                .parameters
-                .get("num_buckets")
-                .and_then(|number| number.parse().ok())
-                .ok_or_else(|| unsupported("it records no number of buckets".to_owned()))?;
-            let column = column
-                .and_then(|id| base.schema().field_by_id(id))
-                .map(|field| field.name.clone())
-                .ok_or_else(|| unsupported("its column is not in the table".to_owned()))?;
-            Sharding::Bucket { column, buckets }
-        }
-        other => return Err(unsupported(format!("transform {other:?}; use bucket or unsharded"))),
-    };
-    let record = sharding.record(column);
-    Ok((sharding, record))
 }

@@ -1,4 +1,5 @@
-//! The catalog wing: what a table is. Its location and base versions, its key, sharding and shards.
+//! The catalog wing: what a table is. Its location and base versions, its key, sharding, merge rule and
+//! shards.
 //!
 //! Owns: [`Catalog`], the lowest part of a table handle: creating and opening a table, the stores
 //! below it, the rules for its columns, commits to the base table, shard manifests, and which
@@ -7,7 +8,7 @@
 //! moves no SSTable (`maintain`).
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
-//! `maintenance_config`, `open`, `create`, `primary_key`, `removal`, `progress`, `commit`,
+//! `maintenance_config`, `specifications`, `merge_gate`, `open`, `create`, `primary_key`, `removal`, `progress`, `commit`,
 //! `field_ids`, `claims`, `shards`, `foreign`, `missing`, `logs`, `history`, `alter_column`.
 //!
 //! What the other wings call:
@@ -30,6 +31,7 @@ mod history;
 mod location;
 mod logs;
 mod maintenance_config;
+mod merge_gate;
 mod missing;
 mod open;
 mod primary_key;
@@ -38,12 +40,14 @@ mod removal;
 mod schema_rules;
 mod shards;
 mod single_flight;
+mod specifications;
 mod store_options;
 
 use std::sync::{Arc, OnceLock};
 
 use lance::Dataset;
 use lancemem_core::format::Sharding;
+use lancemem_core::merge::MergeRule;
 use lancemem_core::store::Store;
 use lancemem_core::types::{ShardId, WriterConfig};
 use parking_lot::Mutex;
@@ -61,6 +65,7 @@ pub use history::TableVersion;
 pub use location::Location;
 pub use logs::ShardLog;
 pub use maintenance_config::MaintenanceConfig;
+pub(super) use merge_gate::{RuledUse, refuse_unsupported};
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};
 pub(super) use schema_rules::refuse_unwritable;
@@ -86,6 +91,8 @@ pub struct Catalog {
     pub(super) sharding: Option<Sharding>,
     /// The sharding as the manifests of its shards record it.
     pub(super) sharding_record: Option<String>,
+    /// The merge rule; `None` for plain `deduplicate`. Never changes.
+    pub(super) rule: Option<Arc<MergeRule>>,
     shard_spec_id: u32,
     /// The table identity; `None` in tables of an older lancemem.
     pub(super) table_id: Option<Uuid>,

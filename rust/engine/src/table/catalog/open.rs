@@ -1,6 +1,6 @@
 //! Opens the catalog of a table, and gives access to its newest base version and its store.
 //!
-//! Owns: reading key, sharding and settings from the MemWAL index, and the proof that an object
+//! Owns: reading key, sharding, merge rule and settings from the MemWAL index, and the proof that an object
 //! store honours conditional writes.
 //! Does not own: looking for a newer version (`crate::schema`), or the location (`location`).
 
@@ -16,10 +16,12 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::Catalog;
-use super::create::{sharding_of, table_id_of};
+use super::create::table_id_of;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
+use super::merge_gate::{RuledUse, refuse_unsupported};
 use super::progress::{compacted_in, details_of};
+use super::specifications::Specifications;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp, key_of};
 
 impl Catalog {
@@ -43,7 +45,9 @@ impl Catalog {
         details: &MemWalIndexDetails,
     ) -> Result<Self> {
         let key: Arc<[String]> = key_of(&base)?.into();
-        let (shard_spec_id, sharding) = sharding_of(&base, details)?;
+        let Specifications { spec_id: shard_spec_id, sharding, rule } =
+            Specifications::of(&base, details)?;
+        refuse_unsupported(location.uri(), rule.as_deref(), RuledUse::Open)?;
         let (sharding, sharding_record) = sharding.unzip();
         let persisted = &details.writer_config_defaults;
         let defaults = WriterConfig::default().with_defaults(persisted)?;
@@ -54,10 +58,11 @@ impl Catalog {
             flushed_indexes: Arc::default(),
             text_makers: Arc::default(),
             compacted: Mutex::new(Some((base.version().version, Arc::new(compacted_in(details))))),
-            base: LatestBase::new(base)?,
+            base: LatestBase::new(base, rule.clone())?,
             key,
             sharding,
             sharding_record,
+            rule,
             shard_spec_id,
             table_id: table_id_of(details)?,
             defaults,

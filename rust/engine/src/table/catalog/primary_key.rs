@@ -7,8 +7,10 @@ use arrow_schema::Schema;
 use async_recursion::async_recursion as boxed;
 use lance::dataset::ColumnAlteration;
 use lancemem_core::format::reconcile::KEY_MARK;
+use lancemem_core::merge::RuleOptions;
 use lancemem_core::types::{Error, Result};
 
+use super::create::rule_for;
 use super::location::Location;
 use super::progress::details_of;
 use super::schema_rules::{KEY_POSITION, with_key};
@@ -22,16 +24,21 @@ impl Table {
     /// is written if they are its key already. That their values are unique is not checked.
     ///
     /// # Errors
-    /// An input error where the table has another key or none by choice, and for columns that cannot
-    /// be a key or have nulls.
-    pub async fn set_primary_key(location: impl Into<Location>, key: &[String]) -> Result<()> {
-        location.into().resolved()?.mark_key(key).await
+    /// An input error where the table has another key or none by choice, for columns that cannot be a
+    /// key or have nulls, and, with nothing written, where the table cannot have the merge rule
+    /// `rule` that it is to get with its index.
+    pub async fn set_primary_key(
+        location: impl Into<Location>,
+        key: &[String],
+        rule: Option<&RuleOptions>,
+    ) -> Result<()> {
+        location.into().resolved()?.mark_key(key, rule).await
     }
 }
 
 impl Location {
     #[boxed]
-    async fn mark_key(&self, key: &[String]) -> Result<()> {
+    async fn mark_key(&self, key: &[String], rule: Option<&RuleOptions>) -> Result<()> {
         let base = self.open().await?;
         let known = key_of(&base)?;
         if known == key {
@@ -52,6 +59,9 @@ impl Location {
             )));
         }
         with_key(&Schema::from(base.schema()), key).map_err(|error| in_table(self.uri(), error))?;
+        if let Some(rule) = rule {
+            rule_for(self.uri(), base.schema(), key, rule)?;
+        }
         let action = format!("setting the primary key of table {}", self.uri());
         let mut base = committing(&base).await.context(&action)?;
         let mut tightened = Vec::new();

@@ -16,7 +16,8 @@ use lancemem_core::format::ShardManifest;
 use lancemem_core::types::{Error, Generation, Result, ShardId};
 
 use super::Catalog;
-use super::create::{sharding_of, table_id_of};
+use super::create::table_id_of;
+use super::specifications::Specifications;
 use crate::errors::Context;
 use crate::schema::replaced;
 
@@ -31,7 +32,7 @@ impl Catalog {
     ///
     /// # Errors
     /// An input error where the table has another index than this handle, perhaps with another
-    /// sharding; a storage error.
+    /// sharding or merge rule; a storage error.
     pub(in crate::table) async fn compacted_at(&self, base: &Dataset) -> Result<Compacted> {
         let version = base.version().version;
         let known = self.compacted.lock().clone();
@@ -39,9 +40,10 @@ impl Catalog {
             return Ok(compacted);
         }
         let details = index_of(base).await?;
-        let (_, sharding) = sharding_of(base, &details)?;
+        let Specifications { sharding, rule, .. } = Specifications::of(base, &details)?;
         let is_same = table_id_of(&details)? == self.table_id
-            && sharding.map(|(_, record)| record) == self.sharding_record;
+            && sharding.map(|(_, record)| record) == self.sharding_record
+            && rule == self.rule;
         if !is_same {
             return Err(replaced(self.uri()));
         }

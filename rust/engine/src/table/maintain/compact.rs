@@ -62,6 +62,7 @@ impl Moved {
         sum.dropped += later_result.dropped;
         sum.rows_written += later_result.rows_written;
         sum.rows_deleted += later_result.rows_deleted;
+        sum.late_rows += later_result.late_rows;
         sum.copied_bytes += later_result.copied_bytes;
         sum.fragments_added += later_result.fragments_added;
         sum.fragments_rewritten += later_result.fragments_rewritten;
@@ -268,7 +269,9 @@ impl Table {
         sources: Sources,
     ) -> Result<Compaction> {
         let compacted = self.catalog.compacted_at(&base).await?;
-        if compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted) {
+        let has_changed =
+            compaction.has_other_columns(&base) || compaction.is_overtaken(&compacted);
+        if has_changed || !compaction.may_be_rebased() {
             return self.plan_compaction(settings, sources).await;
         }
         compaction.rebase(base);
@@ -502,7 +505,7 @@ mod tests {
         let buckets = Sharding::Bucket { column: "id".to_owned(), buckets: 2 };
         let (config, maintenance) = (WriterConfig::default(), MaintenanceConfig::default());
         let table =
-            Table::enable(table.uri(), Some(&buckets), &config, &maintenance).await.unwrap();
+            Table::enable(table.uri(), Some(&buckets), None, &config, &maintenance).await.unwrap();
         table.upsert(&rows(0..10)).await.unwrap();
         for shard in table.shards().await.unwrap() {
             let job =

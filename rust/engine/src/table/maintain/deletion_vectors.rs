@@ -25,6 +25,7 @@ use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot, SsTableHandle};
 use crate::stages::{EnclosingStage, StageName};
 use crate::table::Table;
+use crate::table::catalog::{RuledUse, refuse_unsupported};
 use crate::table::read::shards_of;
 
 /// Attempts to commit beside concurrent commits.
@@ -55,6 +56,10 @@ impl Table {
     #[boxed]
     pub async fn alter_deletion_vectors(&self, on: bool) -> Result<u64> {
         self.catalog.require_key()?;
+        if on {
+            let rule = self.catalog.rule.as_deref();
+            refuse_unsupported(self.uri(), rule, RuledUse::DeletionVectors)?;
+        }
         let base = self.catalog.latest_base().await?;
         if is_on(&base) == on {
             if on {

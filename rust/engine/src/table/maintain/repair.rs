@@ -151,6 +151,7 @@ pub(super) async fn verify_sstable(
     let name = format!("SSTable {} of shard {shard_id}", sstable.path);
     let base = catalog.base.known().dataset;
     let context = SsTableContext::new(&base, shard_id).await.context(&name)?;
+    let context = context.with_rule(catalog.rule.as_deref());
     let compared = match open_sstable(&context, &sstable.path).await.in_sstable(&name) {
         Ok(dataset) => {
             let dataset = Arc::new(dataset);

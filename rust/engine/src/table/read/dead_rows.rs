@@ -39,7 +39,8 @@ impl Reader {
     /// vectors cover the snapshot.
     pub(in crate::table) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Coverage> {
         let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
-        if !is_on(&snapshot.base) || has_no_sstable {
+        // The files compare rows by their age, and so do not answer for a merge rule.
+        if !is_on(&snapshot.base) || has_no_sstable || snapshot.rule().is_some() {
             return None;
         }
         match self.vectors.of_shards(&self.catalog.store, &shards_of(snapshot)).await {

@@ -124,7 +124,7 @@ fn call_of(
     keys: &RecordBatch,
     columns: Option<Vec<String>>,
 ) -> Result<(RecordBatch, Vec<String>)> {
-    let keys = snapshot.columns.rows.accept_keys(keys)?.batch;
+    let keys = snapshot.columns.rows.accept_wanted(keys)?.batch;
     let all = || snapshot.schema.fields().iter().map(|field| field.name().clone()).collect();
     Ok((keys, columns.unwrap_or_else(all)))
 }

@@ -65,7 +65,8 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(catalog: Arc<Catalog>, running: RunningSnapshot) -> Self {
-        let sstables = Arc::new(SsTableCache::default());
+        let sstables = SsTableCache::default().with_rule(catalog.rule.clone());
+        let sstables = Arc::new(sstables);
         let vectors = VectorFiles::new(sstables.budget());
         Self {
             catalog,

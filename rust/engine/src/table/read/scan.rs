@@ -418,14 +418,18 @@ impl Table {
 }
 
 impl Table {
-    /// The dead rows of `snapshot`, where a scan or deletion vectors have found them.
-    pub(crate) async fn known_dead_rows(&self, snapshot: &Snapshot) -> Option<KnownRows> {
+    /// The dead rows of `snapshot`, where a scan or deletion vectors have found them, or where the
+    /// merge rule decides which they are.
+    ///
+    /// # Errors
+    /// An error of a read, where a merge rule decides.
+    pub(crate) async fn known_dead_rows(&self, snapshot: &Snapshot) -> Result<Option<KnownRows>> {
         self.reader.take_dead_rows(snapshot).await;
-        self.reader.merges.mask(snapshot)
+        self.reader.merges.dead_rows(snapshot).await
     }
 
     /// All dead rows of `snapshot`, by a scan of its keys where no earlier scan has found them.
-    /// `None` where the scan does not find them by position.
+    /// `None` where the scan does not find them by position. A merge rule decides by itself.
     ///
     /// # Errors
     /// An error of the scan.
@@ -435,6 +439,9 @@ impl Table {
         snapshot: &Arc<Snapshot>,
     ) -> Result<Option<KnownRows>> {
         let merges = &self.reader.merges;
+        if snapshot.rule().is_some() {
+            return merges.dead_rows(snapshot).await;
+        }
         if let Some(known @ KnownRows::Exact(_)) = merges.mask(snapshot) {
             return Ok(Some(known));
         }

@@ -22,18 +22,20 @@ use lancemem_core::types::{Error, MaxBytes, Result, ShardId, WriterConfig, Write
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::flushed_rows::{FlushedRows, flushed_rows};
 use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
 use crate::memory_texts::TextMakers;
-use crate::schema::{LatestBase, VersionStamp};
+use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
     write_sstable,
 };
 use crate::table::Table;
 use crate::table::catalog::{
-    Catalog, MaintenanceConfig, SHARDING_FIELD, ShardTurns, refuse_unwritable,
+    Catalog, MaintenanceConfig, RuledUse, SHARDING_FIELD, ShardTurns, refuse_unsupported,
+    refuse_unwritable,
 };
 use crate::table::maintain::{Maintenance, MaintenanceStats};
 use crate::table::read::LiveJob;
@@ -161,6 +163,7 @@ impl Job {
         turn: Option<&ClaimTurn>,
     ) -> Result<Self> {
         config.validate()?;
+        refuse_unsupported(catalog.uri(), catalog.rule.as_deref(), RuledUse::Write)?;
         let base = catalog.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
         let manifest = catalog.manifest_of(shard_id).await?.ok_or_else(|| {
@@ -514,10 +517,10 @@ impl SsTableSink for LanceSink {
         let action =
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         self.check_there().await?;
-        let base = self.base.known().dataset;
+        let BaseVersion { dataset: base, schema } = self.base.known();
         self.text_makers.read(&base).await;
         let context = SsTableContext::new(&base, self.shard_id).await;
-        let mut context = context.context(&action)?;
+        let mut context = context.context(&action)?.with_rule(schema.rule.as_deref());
         context.fsync = self.fsync;
         context.routed_by = self.routed_by.clone();
         context.buffer_bytes = self.buffer_bytes;
@@ -526,11 +529,13 @@ impl SsTableSink for LanceSink {
             None => IndexSpecs::default(),
         };
         let snapshot = rows.clone();
+        let FlushedRows { batches, hidden } = flushed_rows(rows.clone()).await?;
         let input = SsTableInput {
             schema: rows.schema().clone(),
-            batches: rows.batches().cloned().collect(),
+            batches,
             key_columns: self.key.clone(),
             rows_by_key: Box::new(move || snapshot.rows_by_key()),
+            hidden,
             indexes,
         };
         let written = write_sstable(&context, rows.generation(), input).await.context(&action)?;

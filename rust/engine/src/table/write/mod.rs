@@ -15,6 +15,7 @@
 //! bulk write removes its files as a collection does; maintenance flushes logs by a job.
 
 mod bulk;
+mod flushed_rows;
 mod job;
 mod lingering;
 mod log_flush;

@@ -1,0 +1,585 @@
+"""Random programs of tables whose rule chooses among the rows of a key, against a fold in Python.
+
+Owns: that every level of consistency, projection, filter, look-up and count shows what a plain list
+of the events of each key gives, and that the feed of changes leads from version to version.
+Not here: what a rule refuses (the core's tests), plain tables (test_model), other writers.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lancemem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Row: TypeAlias = dict[str, Any]
+Event: TypeAlias = tuple[Literal["put", "delete", "barrier"], Row]
+Life: TypeAlias = list[Event]
+Step: TypeAlias = tuple[Any, ...]
+
+SHARDS = 2
+KEYS = [0, 1, 2, 3, -(2**40)]
+SCHEMA = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("ts", pa.float64()),
+        pa.field("v", pa.int64()),
+        pa.field("n", pa.int32()),
+        pa.field("s", pa.string()),
+    ]
+)
+RULES: dict[str, dict[str, Any]] = {
+    "last by sequence": {"sequence_by": ["ts"], "delete_retention": timedelta(0)},
+    "last by two columns": {"sequence_by": ["n", "ts"], "delete_retention": timedelta(0)},
+    "last by text": {"sequence_by": ["s"], "delete_retention": timedelta(0)},
+    "first": {"merge_engine": "first_row"},
+    "first by sequence": {"merge_engine": "first_row", "sequence_by": ["ts"]},
+}
+
+
+# --- the model: a list of events of each key ---
+
+
+def rank(row: Row, names: list[str], null: int) -> tuple[Any, ...]:
+    """The place of a row in event time: a null at one end, NaN above all numbers."""
+
+    def of(value: object) -> tuple[Any, ...]:
+        if value is None:
+            return (null,)
+        if isinstance(value, float) and math.isnan(value):
+            return (0, 1)
+        return (0, 0, value)
+
+    return tuple(of(row.get(name)) for name in names)
+
+
+def shown(life: Life, rule: dict[str, Any]) -> Row | None:
+    """The row that a key shows after its events, oldest first."""
+    live: Life = []
+    for event in life:
+        live = [] if event[0] == "barrier" else [*live, event]
+    if not live:
+        return None
+    names = rule.get("sequence_by", [])
+    if rule.get("merge_engine") == "first_row":
+        return min(live, key=lambda event: rank(event[1], names, null=1))[1]
+    best = live[0]
+    for event in live[1:]:
+        if rank(event[1], names, null=-1) >= rank(best[1], names, null=-1):
+            best = event
+    return best[1] if best[0] == "put" else None
+
+
+@dataclass
+class _ModelShard:
+    """The rows of the base table, and the events above them."""
+
+    base: dict[int, Row] = field(default_factory=dict)
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    flushed: int = 0
+
+    def state(self, rule: dict[str, Any], count: int | None = None) -> dict[int, Row]:
+        lives: dict[int, Life] = {key: [("put", row)] for key, row in self.base.items()}
+        for key, event in self.events[:count]:
+            lives.setdefault(key, []).append(event)
+        rows = {key: shown(life, rule) for key, life in lives.items()}
+        return {key: row for key, row in rows.items() if row is not None}
+
+    def compact(self, rule: dict[str, Any]) -> None:
+        # A delete with a sequence is forgotten here: the tables have a retention of 0.
+        self.base = self.state(rule, self.flushed)
+        self.events, self.flushed = self.events[self.flushed :], 0
+
+
+def comparable(rows: list[Row]) -> list[str]:
+    """Rows in an order, in which a NaN equals itself and 0.0 is not -0.0."""
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+class _Machine:
+    """A real table with a job per shard, beside its model."""
+
+    def __init__(self, folder: str, rule: dict[str, Any]) -> None:
+        self.rule = rule
+        # No idle flush, so that the model knows what is flushed.
+        self.config = lancemem.WriterConfig(fsync=False, idle_flush_interval="never")
+        self.table = lancemem.create_table(
+            f"{folder}/t.lance",
+            SCHEMA,
+            primary_key="k",
+            sharding=lancemem.bucket("k", SHARDS),
+            config=self.config,
+            **rule,
+        )
+        self.shards = [_ModelShard() for _ in range(SHARDS)]
+        ordinals = pa.array(self.table.shard_ordinals(pa.table({"k": KEYS}))).to_pylist()
+        self.shard_of = dict(zip(KEYS, ordinals, strict=True))
+        self.jobs: list[lancemem.Job] = []
+        self.start_jobs()
+
+    def start_jobs(self) -> None:
+        self.jobs = [self.table.start_job(shard=shard) for shard in range(SHARDS)]
+
+    def has_deletes_with_sequence(self) -> bool:
+        return self.rule.get("merge_engine") != "first_row"
+
+    def _each_shard(self, events: list[Event]) -> list[tuple[lancemem.Job, list[Event]]]:
+        parts = []
+        for shard, model in enumerate(self.shards):
+            mine = [event for event in events if self.shard_of[event[1]["k"]] == shard]
+            if mine:
+                model.events += [(event[1]["k"], event) for event in mine]
+                parts.append((self.jobs[shard], mine))
+        return parts
+
+    # --- steps ---
+
+    def put(self, rows: list[Row]) -> None:
+        for job, events in self._each_shard([("put", row) for row in rows]):
+            job.put(pa.Table.from_pylist([row for _, row in events], schema=SCHEMA))
+
+    def delete(self, keys: list[int]) -> None:
+        for job, events in self._each_shard([("barrier", {"k": key}) for key in keys]):
+            job.delete([row["k"] for _, row in events])
+
+    def delete_with_sequence(self, rows: list[Row]) -> None:
+        names = self.rule.get("sequence_by", [])
+        rows = [row for row in rows if any(row[name] is not None for name in names)]
+        if not self.has_deletes_with_sequence() or not rows:
+            return
+        schema = pa.schema([column for column in SCHEMA if column.name in ("k", *names)])
+        for job, events in self._each_shard([("delete", row) for row in rows]):
+            job.delete(pa.Table.from_pylist([row for _, row in events], schema=schema))
+
+    def apply(self, rows: list[Row], deletes: list[bool]) -> None:
+        names = self.rule.get("sequence_by", [])
+        events: list[Event] = []
+        for row, deletes_it in zip(rows, deletes, strict=False):
+            if not deletes_it:
+                events.append(("put", row))
+            elif not self.has_deletes_with_sequence():
+                events.append(("barrier", row))
+            elif any(row[name] is not None for name in names):
+                events.append(("delete", row))
+        for job, mine in self._each_shard(events):
+            data = pa.Table.from_pylist([row for _, row in mine], schema=SCHEMA)
+            job.apply(data, pa.array([kind != "put" for kind, _ in mine]))
+
+    def flush(self, shard: int) -> None:
+        self.jobs[shard].flush()
+        self.shards[shard].flushed = len(self.shards[shard].events)
+
+    def compact(self, mode: Literal["auto", "link", "rewrite"]) -> None:
+        before = self.table.changes(since=None, until=None).until
+        state = self.base_rows()
+        self.table.compact(mode=mode)
+        for model in self.shards:
+            model.compact(self.rule)
+        self.check_changes(before, state)
+
+    def reopen(self, flush: bool) -> None:
+        for job in self.jobs:
+            job.close(flush=flush)
+        if flush:
+            for model in self.shards:
+                model.flushed = len(model.events)
+        self.table = lancemem.open_table(self.table.uri)
+        self.start_jobs()
+
+    def bulk(self, rows: list[Row]) -> None:
+        """Rows that are committed as SSTables: the newest of their shards."""
+        self.reopen(flush=True)
+        for job in self.jobs:
+            job.close()
+        writer = self.table.bulk_writer()
+        writer.upsert(pa.Table.from_pylist(rows, schema=SCHEMA))
+        self.table.commit(writer.finish())
+        for model in self.shards:
+            model.events += [
+                (row["k"], ("put", row))
+                for row in rows
+                if self.shards[self.shard_of[row["k"]]] is model
+            ]
+            model.flushed = len(model.events)
+        self.start_jobs()
+
+    # --- checks ---
+
+    def base_rows(self) -> list[Row]:
+        rows = [row for model in self.shards for row in model.base.values()]
+        return [{name: row.get(name) for name in SCHEMA.names} for row in rows]
+
+    def check_changes(self, since: int, before: list[Row]) -> None:
+        """What the feed says leads from the rows before a compaction to those after it."""
+        rows = comparable(before)
+        changes = self.table.changes(since=since).to_reader().read_all().to_pylist()
+        for change in changes:
+            image = comparable([{name: change[name] for name in SCHEMA.names}])[0]
+            if change["_change_type"] in ("delete", "update_preimage"):
+                rows.remove(image)
+        for change in changes:
+            image = comparable([{name: change[name] for name in SCHEMA.names}])[0]
+            if change["_change_type"] in ("insert", "update_postimage"):
+                rows.append(image)
+        assert sorted(rows) == comparable(self.base_rows())
+
+    def check(self, level: Literal["flushed", "durable", "live"]) -> None:
+        state: dict[int, Row] = {}
+        for shard, model in enumerate(self.shards):
+            if level == "flushed":
+                self.see_flushed(shard)
+            count = model.flushed if level == "flushed" else None
+            state |= model.state(self.rule, count)
+        rows = [{name: row.get(name) for name in SCHEMA.names} for row in state.values()]
+        read: dict[str, Any] = {"consistency": level}
+        if level == "live":
+            read["jobs"] = self.jobs
+        assert comparable(self.table.scan(**read).to_table().to_pylist()) == comparable(rows)
+        # Columns without those that decide.
+        narrow = self.table.scan(["v", "k"], **read).to_table().to_pylist()
+        assert comparable(narrow) == comparable([{"v": row["v"], "k": row["k"]} for row in rows])
+        assert self.table.scan(**read).count_rows() == len(rows)
+        self.check_filters(rows, read)
+        got = self.table.get(pa.table({"k": KEYS}), **read).to_pylist()
+        in_order = [row for key in KEYS for row in rows if row["k"] == key]
+        assert [repr(row) for row in got] == [repr(row) for row in in_order]
+        narrow = self.table.get(KEYS[1:3], ["s"], **read).to_pylist()
+        assert narrow == [{"s": row["s"]} for row in in_order if row["k"] in KEYS[1:3]]
+
+    def see_flushed(self, shard: int) -> None:
+        """Note what is flushed. A job that starts with a log may flush it by itself."""
+        model = self.shards[shard]
+        seen = self.table.scan(consistency="flushed").to_table().to_pylist()
+        part = comparable([row for row in seen if self.shard_of[row["k"]] == shard])
+        for count in range(model.flushed, len(model.events) + 1):
+            rows = model.state(self.rule, count).values()
+            if comparable([{name: row.get(name) for name in SCHEMA.names} for row in rows]) == part:
+                model.flushed = count
+                return
+        raise AssertionError(f"the flushed rows of shard {shard} are no state of it: {part}")
+
+    def check_filters(self, rows: list[Row], read: dict[str, Any]) -> None:
+        """A filter never meets a row that another one hides (paimon #4065)."""
+        for text, passes in (
+            ("v > 1", lambda row: row["v"] is not None and row["v"] > 1),
+            ("ts IS NULL", lambda row: row["ts"] is None),
+            ("k = 1", lambda row: row["k"] == 1),
+            ("k > 1 AND n = 1", lambda row: row["k"] > 1 and row["n"] == 1),
+        ):
+            expected = [row for row in rows if passes(row)]
+            found = self.table.scan(filter=text, **read)
+            assert comparable(found.to_table().to_pylist()) == comparable(expected), text
+            assert found.count_rows() == len(expected), text
+
+    def check_all(self) -> None:
+        for level in ("flushed", "durable", "live"):
+            self.check(level)
+
+
+def rows() -> st.SearchStrategy[list[Row]]:
+    row = st.fixed_dictionaries(
+        {
+            "k": st.sampled_from(KEYS),
+            "ts": st.sampled_from([None, math.nan, -0.0, 0.0, 1.5, -math.inf]),
+            "v": st.none() | st.integers(0, 3),
+            "n": st.none() | st.integers(-1, 2),
+            "s": st.none() | st.sampled_from(["", "a", "b", "a\x00"]),
+        }
+    )
+    return st.lists(row, min_size=1, max_size=6)
+
+
+def programs() -> st.SearchStrategy[list[Step]]:
+    keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)
+    step = st.one_of(
+        st.tuples(st.just("put"), rows()),
+        st.tuples(st.just("put"), rows()),
+        st.tuples(st.just("delete"), keys),
+        st.tuples(st.just("delete_with_sequence"), rows()),
+        st.tuples(st.just("apply"), rows(), st.lists(st.booleans(), min_size=6, max_size=6)),
+        st.tuples(st.just("flush"), st.integers(0, SHARDS - 1)),
+        st.tuples(st.just("flush"), st.integers(0, SHARDS - 1)),
+        st.tuples(st.just("compact"), st.sampled_from(["auto", "link", "rewrite"])),
+        st.tuples(st.just("reopen"), st.booleans()),
+        st.tuples(st.just("bulk"), rows()),
+        st.tuples(st.just("check_all")),
+    )
+    return st.lists(step, min_size=8, max_size=18)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_table_with_a_rule_agrees_with_a_list_of_events_after_any_program(name: str) -> None:
+    @settings(
+        max_examples=25,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(program=programs())
+    def run(program: list[Step]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            machine = _Machine(folder, RULES[name])
+            for step, *arguments in program:
+                getattr(machine, step)(*arguments)
+            machine.check_all()
+            machine.reopen(flush=True)
+            machine.compact("auto")
+            machine.check_all()
+            for job in machine.jobs:
+                job.close()
+
+    run()
+
+
+# --- public bugs of other systems, one by one ---
+
+
+def events(folder: Path) -> lancemem.Table:
+    return lancemem.create_table(
+        f"{folder}/t.lance",
+        SCHEMA,
+        primary_key="k",
+        sequence_by=["n"],
+        delete_retention=timedelta(0),
+    )
+
+
+def row(k: int, n: int | None, v: int | None) -> pa.Table:
+    return pa.Table.from_pylist([{"k": k, "n": n, "v": v, "ts": None, "s": None}], schema=SCHEMA)
+
+
+def values(
+    table: lancemem.Table,
+    consistency: Literal["flushed", "durable", "live"] = "durable",
+    *,
+    jobs: list[lancemem.Job] | None = None,
+    where: str | None = None,
+) -> dict[int, int]:
+    scan = table.scan(["k", "v"], where, consistency=consistency, jobs=jobs)
+    found = scan.to_table().to_pylist()
+    return {each["k"]: each["v"] for each in found}
+
+
+def test_after_a_delete_without_a_sequence_smaller_sequences_count(tmp_path: Path) -> None:
+    """Paimon #4767: rows loaded again with older times stayed invisible."""
+    table = events(tmp_path)
+    table.upsert(row(1, 100, 1))
+    table.delete([1])
+    for compacts in (False, True):
+        if compacts:
+            table.flush()
+            table.compact()
+        table.upsert(row(1, 5, 2))
+        assert values(table) == {1: 2}
+        table.delete([1])
+        assert values(table) == {}
+
+
+def test_a_delete_with_a_sequence_loses_against_a_greater_one(tmp_path: Path) -> None:
+    """Paimon #5387, HUDI-2752: a delete has its place in event time too."""
+    table = events(tmp_path)
+    table.upsert(row(1, 10, 1))
+    table.delete(pa.table({"k": [1], "n": pa.array([5], pa.int32())}))
+    assert values(table) == {1: 1}
+    table.delete(pa.table({"k": [1], "n": pa.array([20], pa.int32())}))
+    assert values(table) == {}
+    table.flush()
+    table.upsert(row(1, 15, 2))
+    assert values(table) == {}, "the row is older than the delete"
+    table.upsert(row(1, 25, 3))
+    assert values(table) == {1: 3}
+
+
+def test_a_compaction_changes_no_result_where_sequences_are_equal(tmp_path: Path) -> None:
+    """Paimon #5872, #5631: of equal sequences the last one wins, before and after a compaction."""
+    table = events(tmp_path)
+    for v in (1, 2):
+        table.upsert(row(1, 7, v))
+        table.flush()
+    assert values(table) == {1: 2}
+    table.upsert(row(1, 7, 3))
+    assert values(table) == {1: 3}
+    table.compact()
+    assert values(table) == {1: 3}
+    table.flush()
+    table.compact()
+    assert values(table) == {1: 3}
+
+
+def test_a_filter_is_not_met_by_a_row_that_lost(tmp_path: Path) -> None:
+    """Paimon #4065: a filter ran before the merge and showed an old version."""
+    table = events(tmp_path)
+    table.upsert(row(1, 9, 1))
+    table.flush()
+    table.upsert(row(1, 3, 2))
+    table.flush()
+    assert values(table, where="v = 2") == {}
+    assert values(table, where="v = 1") == {1: 1}
+    table.compact()
+    assert values(table, where="v = 2") == {}
+    assert values(table, where="v = 1") == {1: 1}
+
+
+def test_an_insert_after_a_delete_of_the_same_batch_is_there(tmp_path: Path) -> None:
+    """Hudi #12971: insert, delete, insert lost the last row."""
+    table = events(tmp_path)
+    data = pa.concat_tables([row(1, 1, 1), row(1, 2, None), row(1, 3, 3)])
+    table.apply(data, pa.array([False, True, False]))
+    assert values(table) == {1: 3}
+    table.flush()
+    table.compact()
+    assert values(table) == {1: 3}
+
+
+def test_a_late_row_in_a_linked_file_is_dead_and_counted(tmp_path: Path) -> None:
+    """The base table keeps its row, and the row of the newer file dies within that file."""
+    table = events(tmp_path)
+    table.upsert(pa.concat_tables([row(1, 10, 1), row(2, 10, 1)]))
+    table.flush()
+    table.compact(mode="link")
+    table.upsert(pa.concat_tables([row(1, 5, 2), row(2, 20, 2), row(3, 1, 2)]))
+    table.flush()
+    result = table.compact(mode="link")
+    assert result.num_sstables_linked == 1
+    assert result.num_late_rows == 1
+    assert values(table) == {1: 1, 2: 2, 3: 2}
+    assert table.get([1], ["v"]).to_pylist() == [{"v": 1}]
+
+
+def test_the_first_row_stays_through_flushes_and_compactions(tmp_path: Path) -> None:
+    table = lancemem.create_table(
+        f"{tmp_path}/t.lance", SCHEMA, primary_key="k", merge_engine="first_row"
+    )
+    for v in range(3):
+        table.upsert(row(1, 0, v))
+        assert values(table) == {1: 0}
+        table.flush()
+        table.compact()
+        assert values(table) == {1: 0}
+    # A delete is a barrier: the next put is the first again (paimon #6718).
+    table.delete([1])
+    table.upsert(row(1, 0, 9))
+    assert values(table) == {1: 9}
+    table.flush()
+    table.compact()
+    assert values(table) == {1: 9}
+    assert table.get([1], ["v"]).to_pylist() == [{"v": 9}]
+
+
+def test_a_replay_of_the_log_chooses_the_same_row(tmp_path: Path) -> None:
+    table = events(tmp_path)
+    job = table.start_job()
+    for n, v in ((3, 1), (9, 2), (4, 3)):
+        job.put(row(1, n, v))
+    job.delete([2])
+    job.close(flush=False)
+    assert values(lancemem.open_table(table.uri)) == {1: 2}
+    job = lancemem.open_table(table.uri).start_job()
+    assert values(table, "live", jobs=[job]) == {1: 2}
+    job.close(flush=True)
+    assert values(table, "flushed") == {1: 2}
+
+
+def test_the_parts_of_a_read_have_each_row_once(tmp_path: Path) -> None:
+    table = events(tmp_path)
+    for round_ in range(3):
+        # Every other round is late for the even keys.
+        rows_ = [
+            row(k, -round_ if k % 2 == 0 else round_, round_).to_pylist()[0] for k in range(40)
+        ]
+        table.upsert(pa.Table.from_pylist(rows_, schema=SCHEMA))
+        table.flush()
+        if round_ == 0:
+            table.compact()
+    expected = {k: 0 if k % 2 == 0 else 2 for k in range(40)}
+    assert values(table) == expected
+    snapshot = table.snapshot()
+    assert snapshot.count_rows() == 40
+    parts = [snapshot.scan(["k", "v"], part=(part, 3)).to_table().to_pylist() for part in range(3)]
+    assert comparable([each for part in parts for each in part]) == comparable(
+        [{"k": k, "v": v} for k, v in expected.items()]
+    )
+
+
+def test_a_search_finds_the_row_that_wins(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            pa.field("n", pa.int64()),
+            pa.field("e", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    table = lancemem.create_table(f"{tmp_path}/t.lance", schema, primary_key="k", sequence_by=["n"])
+
+    def put(k: int, n: int, e: list[float]) -> None:
+        table.upsert(pa.Table.from_pylist([{"k": k, "n": n, "e": e}], schema=schema))
+
+    def nearest(query: list[float]) -> list[int]:
+        return [
+            each["k"] for each in table.search(query, k=1, columns=["k"]).to_table().to_pylist()
+        ]
+
+    put(1, 10, [0.0, 0.0])
+    put(2, 10, [5.0, 5.0])
+    table.flush()
+    table.compact()
+    # Late: the vector of key 1 stays where it was.
+    put(1, 3, [9.0, 9.0])
+    put(2, 20, [7.0, 7.0])
+    for _ in range(3):
+        assert nearest([9.0, 9.0]) == [2]
+        assert nearest([0.0, 0.0]) == [1]
+        table.flush()
+        table.compact()
+
+
+def test_words_are_those_of_the_row_that_wins(tmp_path: Path) -> None:
+    """An index of the base table, one of an SSTable, and rows in memory, of which some lost."""
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            pa.field("n", pa.int64()),
+            pa.field("body", pa.string()),
+        ]
+    )
+    table = lancemem.create_table(f"{tmp_path}/t.lance", schema, primary_key="k", sequence_by=["n"])
+
+    def put(k: int, n: int, body: str) -> None:
+        table.upsert(pa.Table.from_pylist([{"k": k, "n": n, "body": body}], schema=schema))
+
+    def found(words: str, **how: Any) -> list[int]:  # noqa: ANN401 - whatever scans take
+        rows_ = table.search(words, text_columns="body", k=10, columns=["k"], **how).to_table()
+        return sorted(rows_["k"].to_pylist())
+
+    put(1, 10, "apple")
+    put(2, 10, "berry")
+    table.flush()
+    table.compact()
+    table.create_index("body", "INVERTED")
+    for step in range(3):
+        # Late, and in time.
+        put(1, 3 + step, "cherry")
+        put(2, 20 + step, "damson")
+        for exact in (False, True):
+            assert found("apple", exact=exact) == [1]
+            assert found("damson", exact=exact) == [2]
+            assert found("cherry berry", exact=exact) == []
+        table.flush()
+        assert found("apple damson") == [1, 2]
+        assert found("cherry berry") == []
+        if step == 1:
+            table.compact()
+            assert found("apple damson") == [1, 2]
+            assert found("cherry berry") == []

@@ -1,0 +1,200 @@
+"""Calls that a table with a merge rule refuses, because they would show or keep other rows.
+
+Owns: one clear error for each such call, with nothing written. Does not own: which rules there are
+(test_merge_rules), or which row a rule shows (test_merge_model).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lancemem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import MakeTable
+
+SCHEMA = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("ts", pa.int64()),
+        pa.field("v", pa.int64()),
+    ]
+)
+FIRST_ROW: dict[str, Any] = {"merge_engine": "first_row"}
+SEQUENCE: dict[str, Any] = {"sequence_by": "ts"}
+FORGETFUL: dict[str, Any] = {"sequence_by": "ts", "delete_retention": timedelta(0)}
+RULES = [FIRST_ROW, SEQUENCE, FORGETFUL]
+
+
+def row(k: int, ts: int, v: int) -> pa.Table:
+    return pa.table({"k": [k], "ts": [ts], "v": [v]}, schema=SCHEMA)
+
+
+def values(table: lancemem.Table) -> dict[int, int]:
+    return {each["k"]: each["v"] for each in table.scan().to_table().to_pylist()}
+
+
+# --- first_row: what changes a stored row would be hidden by it ---
+
+CHANGES: dict[str, Callable[[lancemem.Table], object]] = {
+    "an update": lambda table: table.update({"v": "v + 1"}),
+    "an update of values": lambda table: table.update(values={"v": 9}, where="k = 1"),
+    "a merge": lambda table: table.merge(row(1, 1, 9)).when_matched_update_all().execute(),
+}
+
+
+@pytest.mark.parametrize("call", CHANGES)
+@pytest.mark.parametrize("flushed", [False, True])
+def test_the_first_row_of_a_key_is_never_updated(
+    make_table: MakeTable, call: str, flushed: bool
+) -> None:
+    table = make_table(SCHEMA, **FIRST_ROW)
+    table.upsert(row(1, 1, 5))
+    if flushed:
+        table.flush()
+        table.compact()
+    with pytest.raises(lancemem.InvalidInputError, match="merge_engine='first_row'") as caught:
+        CHANGES[call](table)
+    assert table.uri in str(caught.value)
+    assert "delete the keys and upsert" in str(caught.value)
+    assert values(table) == {1: 5}
+    # The way that the error names.
+    table.delete([1])
+    table.upsert(row(1, 1, 9))
+    assert values(table) == {1: 9}
+
+
+def test_updates_and_merges_of_sequenced_rows_work(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA, **SEQUENCE)
+    table.upsert(row(1, 10, 5))
+    table.flush()
+    assert table.update({"v": "v + 1"}).num_rows == 1
+    assert values(table) == {1: 6}
+    # A merge writes events too: one with a smaller sequence loses.
+    for ts, expected in ((20, 7), (15, 7)):
+        source = row(1, ts, ts - 13)
+        table.merge(source).when_matched_update_all().execute()
+        assert values(table) == {1: expected}
+
+
+# --- rows that are compared by age alone ---
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_deletion_vector_mode_is_refused(make_table: MakeTable, rule: dict[str, Any]) -> None:
+    table = make_table(SCHEMA, **rule)
+    with pytest.raises(lancemem.InvalidInputError, match="deletion-vector mode") as caught:
+        table.alter(deletion_vectors=True)
+    assert table.uri in str(caught.value)
+    assert not table.deletion_vectors
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_lance_table_in_deletion_vector_mode_gets_no_rule(
+    make_table: MakeTable, rule: dict[str, Any]
+) -> None:
+    lance = pytest.importorskip("lance")
+    table = make_table(SCHEMA)
+    table.alter(deletion_vectors=True)
+    lance.dataset(table.uri).drop_index("__lance_mem_wal")
+    before = lance.dataset(table.uri).version
+    with pytest.raises(lancemem.InvalidInputError, match="deletion-vector mode"):
+        lancemem.enable(table.uri, **rule)
+    assert lance.dataset(table.uri).version == before
+    assert lancemem.enable(table.uri).merge_rule is None
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_changes_of_flushes_are_refused(
+    make_table: MakeTable, table_uri: str, rule: dict[str, Any]
+) -> None:
+    table = make_table(SCHEMA, **rule)
+    calls: list[Callable[[], object]] = [
+        lambda: table.alter(changelog="flushed"),
+        lambda: table.alter(deletion_vectors=True, changelog="flushed"),
+        lambda: lancemem.create_table(
+            table_uri, SCHEMA, primary_key="k", changelog="flushed", **rule
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(lancemem.InvalidInputError, match=r"changes of flushes|deletion-vector"):
+            call()
+    assert table.changelog is None
+    with pytest.raises(lancemem.LancememError):
+        lancemem.open_table(table_uri)
+
+
+def test_stored_changes_have_no_late_row(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA, **FORGETFUL)
+    table.alter(changelog="stored")
+    table.upsert(pa.concat_tables([row(1, 10, 1), row(2, 10, 1)]))
+    table.flush()
+    table.compact()
+    since = table.changes(since=None).until
+    table.upsert(pa.concat_tables([row(1, 5, 9), row(2, 20, 2)]))
+    table.flush()
+    table.compact()
+    changes = table.changes(since=since).to_reader().read_all().to_pylist()
+    found = sorted((each["_change_type"], each["k"], each["v"]) for each in changes)
+    assert found == [("update_postimage", 2, 2), ("update_preimage", 2, 1)]
+
+
+# --- deletes with a sequence ---
+
+
+def test_a_delete_that_must_be_remembered_is_refused(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA, **SEQUENCE)
+    table.upsert(row(1, 10, 1))
+    deletes = pa.table({"k": [1], "ts": [20]})
+    calls: list[Callable[[], object]] = [
+        lambda: table.delete(deletes),
+        lambda: table.apply(row(1, 20, 0), pa.array([True])),
+    ]
+    for call in calls:
+        with pytest.raises(lancemem.InvalidInputError, match="delete_retention") as caught:
+            call()
+        assert table.uri in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
+    assert values(table) == {1: 1}
+    table.delete([1])
+    assert values(table) == {}
+
+
+def test_a_delete_with_a_part_of_its_sequence_is_refused(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA, sequence_by=["ts", "v"], delete_retention=timedelta(0))
+    table.upsert(row(1, 10, 1))
+    with pytest.raises(lancemem.InvalidInputError, match="sequence_by"):
+        table.delete(pa.table({"k": [1], "ts": [20]}))
+    assert values(table) == {1: 1}
+
+
+# --- rows of memory alone ---
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_served_job_gives_its_rows_to_live_reads_alone(
+    make_table: MakeTable, rule: dict[str, Any]
+) -> None:
+    flight = pytest.importorskip("pyarrow.flight")
+    table = make_table(SCHEMA, **rule)
+    table.upsert(row(1, 10, 1))
+    with table.start_job(shard=0) as job, job.serve() as endpoint:
+        job.put(pa.concat_tables([row(1, 5, 2), row(2, 5, 2), row(2, 3, 3)]))
+        headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
+        options = flight.FlightCallOptions(headers=headers, timeout=30)
+        with (
+            flight.connect(endpoint.location) as client,
+            pytest.raises(pa.ArrowInvalid, match="consistency 'live'"),
+        ):
+            client.do_get(flight.Ticket(b"rows"), options).read_all()
+        remote = lancemem.connect_job(endpoint.location, endpoint.token)
+        for jobs in ([job], [remote]):
+            live = table.scan(consistency="live", jobs=jobs).to_table().to_pylist()
+            assert {each["k"]: each["v"] for each in live} == {1: 1, 2: 2}
+            got = table.get([1, 2], ["v"], consistency="live", jobs=jobs).to_pylist()
+            assert got == [{"v": 1}, {"v": 2}]
