@@ -27,10 +27,10 @@ def test_the_page_lists_the_commands_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_names_each_option(
+def test_the_help_of_a_command_names_each_option_in_full(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     assert run([name, "--help"]) == 0
     shown = capsys.readouterr().out
     _, _, section = cli_page.PAGE.read_text().partition(f"### `lancemem {name} ")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import lancemem
 from lancemem import plain_commands
@@ -79,6 +80,13 @@ def _main(
     pass
 
 
+class _Command(TyperCommand):
+    """A command whose help names each option in full; Rich's boxes cut long names at 80 columns."""
+
+    def __init__(self, name: str | None, **settings: Any) -> None:  # noqa: ANN401 - those of Typer
+        super().__init__(name, **{**settings, "rich_markup_mode": None})
+
+
 def command(name: str, panel: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a command whose errors become words and an exit code.
 
@@ -91,7 +99,7 @@ def command(name: str, panel: str) -> Callable[[Callable[..., Any]], Callable[..
     """
 
     def register(body: Callable[..., int | None]) -> Callable[..., Any]:
-        @app.command(name, rich_help_panel=panel)
+        @app.command(name, cls=_Command, rich_help_panel=panel)
         @functools.wraps(body)
         def called(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the command
             raise typer.Exit(_code_of(body, arguments, options))
