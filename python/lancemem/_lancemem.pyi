@@ -1007,7 +1007,12 @@ class Table:
     @property
     def sharding(self) -> Sharding | None: ...
     @property
-    def merge_rule(self) -> MergeRule | None: ...
+    def merge_rule(self) -> MergeRule | None:
+        """The rule by which the row of a key is made; None where the last event of a key wins.
+
+        It is chosen when the table is created or enabled, and never changes (docs/merge-engines.md).
+        """
+
     @property
     def admin(self) -> Admin:
         """Verification and repair: of logs, SSTables and the record index."""

@@ -75,6 +75,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         "num_sstables_dropped",
         "num_rows_written",
         "num_rows_deleted",
+        "num_late_rows",
         "copied_bytes",
         "num_fragments_added",
         "num_fragments_rewritten",

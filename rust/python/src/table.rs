@@ -109,6 +109,7 @@ impl Table {
         self.inner.peek().sharding().cloned().map(Sharding)
     }
 
+    #[doc = docstring!("Table.merge_rule")]
     #[getter]
     fn merge_rule(&self) -> Option<MergeRule> {
         self.inner.peek().merge_rule().map(MergeRule)
