@@ -30,9 +30,14 @@ CASES: dict[str, Case] = {
     "flush": flush.run,
 }
 
+# By the bench of a comparison; a case may have several.
 TITLES = {
-    "put": "put from Python, not durable, against pylance",
-    "key-value": "put from Python, not durable, against RocksDB and SlateDB",
+    "put": "put from Python, not durable, against pylance: bursts",
+    "put-sustained": "put from Python, not durable, against pylance: flush and close included",
+    "key-value": "put from Python, not durable, against RocksDB and SlateDB: bursts",
+    "key-value-sustained": (
+        "put from Python, not durable, against RocksDB and SlateDB: flush and close included"
+    ),
     "durable": "durable put with fsync, one producer, against the same calls by hand",
     "producers": "durable put with fsync, 16 producers against one",
     "unsynced": "durable put without fsync, against pylance",
