@@ -198,19 +198,19 @@ def publish(folder: Path) -> int:
 
 def _follow(command: list[str], out: Any) -> int:  # noqa: ANN401 - a file of text
     """Run a command; show what it prints while it runs, and write it to a file."""
-    child = subprocess.Popen(  # noqa: S603 - the commands of this file
+    started = subprocess.Popen(  # noqa: S603 - the commands of this file
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    try:
-        for line in child.stdout or ():
-            print(line, end="", flush=True)
-            out.write(line)
-            out.flush()
-        return child.wait()
-    except BaseException:
-        child.terminate()
-        child.wait()
-        raise
+    with started as child:
+        try:
+            for line in child.stdout or ():
+                print(line, end="", flush=True)
+                out.write(line)
+                out.flush()
+            return child.wait()
+        except BaseException:
+            child.terminate()
+            raise
 
 
 def _words(command: list[str]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benches.write import machine
-from benches.write.cases import CASES, TITLES
 from benches.write.stats import Comparison, Goal, spread
+from benches.write.titles import TITLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def write(store: Path, text: Path) -> None:
     everything = _read(store)
     newest = max(everything.values(), key=lambda kept: kept["date"])
     lines = [HEAD, *machine.table({**newest["machine"], **newest["versions"]})]
-    for name in CASES:
+    for name in TITLES:
         if name in everything:
             kept = everything[name]
             for title, table in tables(_comparisons(kept)):

@@ -22,7 +22,18 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ask", "facts", "fields", "grid", "json_line", "plain", "say", "say_all", "way_out"]
+__all__ = [
+    "answer",
+    "ask",
+    "facts",
+    "fields",
+    "grid",
+    "json_line",
+    "plain",
+    "say",
+    "say_all",
+    "way_out",
+]
 
 # Characters of a value in a table of rows.
 _CHARACTERS = 60
@@ -77,6 +88,20 @@ def json_line(value: object) -> None:
     except ValueError:
         text = json.dumps(_finite(value), default=plain, ensure_ascii=False)
     say(text)
+
+
+def answer(value: object, *texts: str, as_json: bool) -> None:
+    """Print the answer of a command: its fields as one line of JSON, or lines of text.
+
+    Args:
+        value: A result of lancemem, or a dict of what `--json` prints.
+        texts: The lines without `--json`.
+        as_json: Whether `--json` was given.
+    """
+    if as_json:
+        json_line(value if isinstance(value, dict) else fields(value))
+    else:
+        say_all(texts)
 
 
 def _finite(value: object) -> object:
