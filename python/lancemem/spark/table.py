@@ -177,7 +177,15 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         Args:
             spark: The session.
             table: The driver's handle of the table.
+
+        Raises:
+            InvalidInputError: `table` is a path.
         """
+        if not isinstance(table, lancemem.Table):
+            raise lancemem.InvalidInputError(
+                f"LancememTable takes a table that lancemem.open_table opened, got {table!r}; "
+                "LancememTable.forPath(spark, path) takes a path"
+            )
         self._spark = spark
         self._table = table
         self._running = _Running()
@@ -790,6 +798,11 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         """
         if splits is not None and splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
+        if isinstance(where, Column):
+            raise lancemem.InvalidInputError(
+                "where= of toDF is SQL text, by which the engine leaves rows out; a Column "
+                "of Spark goes behind the read: toDF().where(column)"
+            )
         table = self.refresh().handle
         live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)
         rows = reader.read_table(self._spark, table, columns, where, consistency, splits, live)
