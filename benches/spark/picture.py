@@ -112,8 +112,9 @@ def _draw_rates(axes: Any, found: list[Rate]) -> None:  # noqa: ANN401 - matplot
         drawn = axes.bar(places, values, 0.38, color=colour, label=name)
         axes.bar_label(drawn, fmt="%.2f", padding=2, color=INK, size=9)
     axes.set_xticks(range(len(found)), [line.case for line in found])
-    axes.set_ylim(bottom=0)
+    # In this order: a limit that is set ends the margins of later calls.
     axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
     axes.legend(facecolor=GROUND, edgecolor=GRID, labelcolor=INK, fontsize=9)
 
 
@@ -125,8 +126,8 @@ def _draw_times(axes: Any, title: str, found: list[Time]) -> None:  # noqa: ANN4
     names = [line.engine for line in found]
     drawn = axes.barh(names, [line.time or 0 for line in found], color=colours)
     axes.bar_label(drawn, labels=[line.text for line in found], padding=3, color=INK, size=9)
-    axes.set_xlim(left=0)
     axes.margins(x=0.2)
+    axes.set_xlim(left=0)
     axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
 

@@ -136,5 +136,6 @@ def _draw_panel(axes: Any, panel: Panel) -> None:  # noqa: ANN401 - as above
         labels = [f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in middle]
         axes.bar_label(drawn, labels=labels, padding=2, color=INK, size=8)
     axes.set_xticks(range(len(panel.parts)), list(panel.parts), fontsize=8)
-    axes.set_ylim(bottom=0)
+    # In this order: a limit that is set ends the margins of later calls.
     axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
