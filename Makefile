@@ -47,7 +47,7 @@ SHELL := /bin/bash
 .PHONY: help setup build wheel docs fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo demo-search bench bench-write \
-	bench-compact bench-changes bench-read bench-search bench-roaring bench-spark bench-build ci clean
+	bench-compact bench-changes bench-read bench-search bench-roaring bench-spark bench-all bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -335,6 +335,9 @@ bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--qui
 
 bench-search: $(MODULE) ## vector search beside pylance's; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.search $(BENCH_ARGS)
+
+bench-all: $(MODULE) $(PEERS) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## every bench in one sitting at one commit, into a new folder of out/bench-all; BENCH_ARGS="--quick"
+	$(BIN)/python -m benches.sitting $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none
 	cargo bench --workspace --no-run

@@ -11,15 +11,14 @@ zero.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 import lancemem
+from demo.child import Child, say
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,12 +35,11 @@ class FreshnessProbe:
         """Create the marker table at `uri`, claim its shard and start the watcher."""
         self._tick = 0
         self._job = lancemem.create_table(uri, SCHEMA, primary_key=["marker"]).start_job(shard=0)
-        self._watcher = subprocess.Popen(  # noqa: S603 - this very module, under this very Python
-            [sys.executable, "-m", "demo.freshness", uri],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[1],
+        self._watcher = Child(
+            "demo.freshness",
+            uri,
+            called="the watcher of the freshness marker",
+            patience=GIVE_UP_SECONDS,
         )
 
     def __enter__(self) -> Self:
@@ -55,10 +53,7 @@ class FreshnessProbe:
         trace: TracebackType | None,
     ) -> None:
         """Stop the watcher and close the job."""
-        try:
-            self._watcher.communicate(timeout=GIVE_UP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._watcher.kill()
+        self._watcher.end()
         self._job.close()
 
     def measure(self, count: int) -> list[float]:
@@ -68,31 +63,17 @@ class FreshnessProbe:
     def _measure_once(self) -> float:
         self._tick += 1
         row = pa.table({"marker": [MARKER], "tick": [self._tick]}, schema=SCHEMA)
-        self._tell(self._tick)
+        self._watcher.tell(str(self._tick))
         self._expect_watching()
         self._job.put(row)
         acknowledged_ns = time.monotonic_ns()
-        seen_ns = int(self._hear())
+        seen_ns = int(self._watcher.hear())
         return max(0, seen_ns - acknowledged_ns) / 1e6
 
     def _expect_watching(self) -> None:
-        heard = self._hear()
+        heard = self._watcher.hear()
         if heard != "watching":
             raise RuntimeError(f"expected 'watching' from the watcher, got {heard!r}")
-
-    def _tell(self, tick: int) -> None:
-        if self._watcher.stdin is None:
-            raise RuntimeError("the watcher has no input")
-        self._watcher.stdin.write(f"{tick}\n")
-        self._watcher.stdin.flush()
-
-    def _hear(self) -> str:
-        line = "" if self._watcher.stdout is None else self._watcher.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                "the watcher of the freshness marker ended early; its error is above"
-            )
-        return line.strip()
 
 
 def watch(uri: str) -> None:
@@ -100,23 +81,18 @@ def watch(uri: str) -> None:
     table = lancemem.open_table(uri)
     for line in sys.stdin:
         tick = int(line)
-        _say("watching")
+        say("watching")
         give_up = time.monotonic() + GIVE_UP_SECONDS
         while _newest_tick(table) < tick:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"tick {tick} was not seen within {GIVE_UP_SECONDS} seconds")
-        _say(str(time.monotonic_ns()))
+        say(str(time.monotonic_ns()))
 
 
 def _newest_tick(table: lancemem.Table) -> int:
     scan = table.scan(columns=["tick"], filter=f"marker = '{MARKER}'", consistency="durable")
     ticks: list[int] = pa.table(scan.to_table())["tick"].to_pylist()
     return max(ticks, default=0)
-
-
-def _say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -48,9 +48,6 @@ def draw(path: Path, micro_batches: Sequence[MicroBatch], title: str) -> None:
     if values:
         _mark_percentiles(freshness, values)
     freshness.set_ylabel("acknowledged to seen, ms")
-    # Linear up to 1 ms, so that zero has a place; logarithmic above, so that one slow read does not
-    # flatten the others.
-    freshness.set_yscale("symlog", linthresh=1)
     freshness.set_ylim(bottom=0)
     freshness.yaxis.set_major_formatter("{x:g}")
     mirror.plot(

@@ -488,3 +488,22 @@ def test_a_reader_that_ends_early_is_no_error(filled: lancemem.Table) -> None:
         filled.uri,
     )
     assert done.stdout.strip() == "0", done.stderr
+
+
+@pytest.mark.parametrize("command", ["describe", "scan", "history", "stats"])
+def test_a_reader_of_a_pipe_that_has_what_it_wanted_is_no_damage(
+    filled: lancemem.Table, command: str
+) -> None:
+    program = "import sys; from lancemem.cli import program; sys.exit(program())"
+    child = subprocess.Popen(  # noqa: S603 - the command of this tree
+        [sys.executable, "-c", program, command, filled.uri],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        errors = child.stderr.read().decode()
+        assert child.wait(timeout=120) == 0, errors
+    assert "Traceback" not in errors

@@ -39,7 +39,7 @@ MISTAKES = [
     # Which table.
     Mistake("head nothing", "lancemem create makes a table"),
     Mistake("head plain", "lancemem enable URI adds upserts to a Lance table"),
-    Mistake("head file", "the URI names a file: a table is a folder"),
+    Mistake("head file", "lancemem create URI --from FILE --key COLUMN makes a table"),
     Mistake("drop nothing --yes", "check the URI"),
     Mistake("enable nothing --key id", "check the URI"),
     # Reads.

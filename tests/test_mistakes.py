@@ -126,6 +126,11 @@ def search_lists_of_any_length(place: Place) -> None:
     table.search([1.0, 0.0, 0.0]).to_table()
 
 
+def loose(place: Place) -> Any:  # noqa: ANN401 - a name that a type checker would refuse
+    """Return the table without its type."""
+    return place.table
+
+
 def of_no_key(place: Place) -> lancemem.Table:
     return lancemem.create_table(place.folder / "log.lance", [{"id": 1}])
 
@@ -264,6 +269,17 @@ TABLES = {
         Input,
         "'name' is not part of the primary key.*shard by a key column",
     ),
+    "shards as a number": Mistake(
+        lambda it: created(it, SCHEMA, primary_key="id", sharding=4),
+        TypeError,
+        r"sharding: expected lancemem.bucket\(column, number\) .*, got 4",
+    ),
+    "a table of nothing": Mistake(
+        created, Input, r"needs rows, .*, or a schema: create_table\(uri, rows, primary_key="
+    ),
+    "a file in the place of a table": Mistake(
+        lambda _: lancemem.open_table(__file__), Input, "is a file, and a table is a folder: read"
+    ),
     "a lookup without a key": Mistake(
         lambda it: of_no_key(it).get([1]), Input, r"read rows by a condition.*primary_key="
     ),
@@ -333,6 +349,17 @@ READS = {
         lambda it: it.table.create_index("vec", "IVF_PQ"),
         Input,
         r"count after compact\(flush=True\)",
+    ),
+    "a count by its name elsewhere": Mistake(
+        lambda it: loose(it).count("n = 1"), AttributeError, r"count_rows\(filter\) counts rows"
+    ),
+    "a condition by a call of its own": Mistake(
+        lambda it: loose(it).filter("n = 1"),
+        AttributeError,
+        r"scan\(filter=...\) takes a condition",
+    ),
+    "a table that is closed": Mistake(
+        lambda it: loose(it).close(), AttributeError, "nothing to close; a writer and a job have"
     ),
     "a version that is not there": Mistake(
         lambda it: it.table.snapshot(version=99), Input, "the oldest version left is 1, the newest"

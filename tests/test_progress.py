@@ -17,6 +17,7 @@ import pytest
 
 import lancemem
 from lancemem import Progress
+from lancemem.progress import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,3 +209,47 @@ def test_what_is_neither_a_function_nor_a_bool_is_refused(
 ) -> None:
     with pytest.raises(lancemem.InvalidInputError, match=r"a function of one lancemem\.Progress"):
         table.compact(progress=progress)
+
+
+def test_steps_of_a_caller_and_stages_of_the_engine_are_one_progress(
+    in_debt: lancemem.Table,
+) -> None:
+    events: list[Progress] = []
+    with Steps(events.append) as steps:
+        steps.report("flush logs", 2, 2, "logs")
+        in_debt.compact(progress=steps.function)
+    assert events[0] == Progress("flush logs", 2, 2, "logs")
+    assert stages(events)[:2] == ["flush logs", "verify SSTables"]
+
+
+def test_a_function_that_fails_at_a_step_is_reported_and_not_called_again(
+    in_debt: lancemem.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: reported.append(str(it.exc_value)))
+    calls: list[Progress] = []
+
+    def broken(event: Progress) -> None:
+        calls.append(event)
+        raise ValueError("a broken function")
+
+    with Steps(broken) as steps:
+        steps.report("flush logs", 1, 2, "logs")
+        steps.report("flush logs", 2, 2, "logs")
+        done = in_debt.compact(progress=steps.function)
+    assert (done.num_generations, len(calls)) == (4, 1)
+    assert reported == ["a broken function"]
+
+
+def test_steps_show_bars_and_pass_on_what_ends_a_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Steps(True) as steps:
+        steps.report("flush logs", 2, 2, "logs")
+    assert "flush logs: 100%" in capsys.readouterr().err
+
+    def interrupted(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Steps(interrupted) as steps:
+        steps.report("flush logs", 1, 2, "logs")

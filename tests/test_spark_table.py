@@ -288,3 +288,17 @@ def test_tasks_look_up_what_the_driver_compacts_in_deletion_vector_mode(
     assert (done.num_rows_written, done.num_rows_deleted) == (1000, 600)
     found = table.toDF().selectExpr("count(*) n", "count(distinct id) ids", "min(id) least")
     assert found.first() == (1400, 1400, 100)
+
+
+def test_a_column_of_spark_in_the_place_of_a_condition_names_the_way(table: LancememTable) -> None:
+    condition: Any = sf.col("id") > 3
+    with pytest.raises(lancemem.InvalidInputError, match=r"toDF\(\).where\(column\)"):
+        table.toDF(where=condition)
+
+
+def test_a_path_in_the_place_of_a_table_names_the_way(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    path: Any = table.uri
+    with pytest.raises(lancemem.InvalidInputError, match=r"forPath\(spark, path\) takes a path"):
+        LancememTable(spark, path)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benches import pages
 from benches.changes import tables
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
@@ -28,6 +29,7 @@ OUT = ROOT / "out" / "bench-changes"
 # Rows, commits, rows of a commit, pairs of measurements.
 FULL = (2_000_000, 10, 200_000, 7)
 QUICK = (200_000, 5, 20_000, 3)
+HEADING = "| what, beside | lancemem, s | peer, s | ratio (95 % interval) | faster | goal | met |"
 
 
 def main() -> None:
@@ -35,7 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.changes", description=__doc__)
     parser.add_argument("--full", action="store_true", help=f"{FULL[0]:,} rows; writes to benches/")
     parser.add_argument("--folder", type=Path, default=OUT)
+    pages.add_option(parser)
     chosen = parser.parse_args()
+    usual = (ROOT / "benches" if chosen.full else OUT) / "RESULTS-changes.md"
+    page = pages.place(usual, chosen.results)
     chosen.folder.mkdir(parents=True, exist_ok=True)
     OUT.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="tables-", dir=chosen.folder.resolve()))
@@ -43,7 +48,6 @@ def main() -> None:
         text = _run(folder, *(FULL if chosen.full else QUICK))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    page = (ROOT / "benches" if chosen.full else OUT) / "RESULTS-changes.md"
     page.write_text(text)
     sys.stdout.write(text)
 
@@ -137,8 +141,8 @@ def _page(
             "",
             *measured(facts),
             "",
-            "| what, beside | lancemem, s | peer, s | ratio (95 % interval) | goal | met |",
-            "| --- | --- | --- | --- | --- | --- |",
+            HEADING,
+            "| --- | --- | --- | --- | --- | --- | --- |",
             *lines,
             "",
         ]
@@ -152,7 +156,7 @@ def _line(title: str, ours: list[float], theirs: list[float], goal: Goal | None,
     told = f"{goal.text()} | {comparison.verdict()}" if goal else "- | -"
     return (
         f"| {title}, {peer} | {own.median:.3f} | {other.median:.3f} | "
-        f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {told} |"
+        f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {comparison.faster()} | {told} |"
     )
 
 

@@ -30,6 +30,15 @@ SCHEMA = pa.schema(
 )
 TEXT_BYTES = 32
 CHUNK_ROWS = 1_000_000
+PUT_ROWS = 100_000
+# A MemTable is flushed when it is told to, not before.
+CONFIG = lancemem.WriterConfig(
+    max_memtable_rows=1 << 30,
+    max_memtable_bytes=1 << 40,
+    max_memtable_batches=1 << 20,
+    max_unflushed_memtable_bytes=1 << 40,
+    fsync=True,
+)
 
 
 def rows(ids: np.ndarray, seed: int) -> pa.Table:
@@ -62,19 +71,15 @@ def make_base(folder: Path, base_rows: int) -> Path:
 def with_runs(base: Path, changed: pa.Table, shards: int, generations: int) -> Path:
     """Copy the base and flush `changed` into SSTables above it."""
     path = copy(base, f"runs-{shards}-{generations}")
-    config = lancemem.WriterConfig(
-        max_memtable_rows=1 << 30, max_memtable_bytes=1 << 40, max_memtable_batches=1 << 20,
-        max_unflushed_memtable_bytes=1 << 40, fsync=True,
-    )  # fmt: skip
     sharding = lancemem.bucket("id", shards) if shards > 1 else lancemem.unsharded()
-    table = lancemem.enable(str(path), sharding=sharding, config=config)
+    table = lancemem.enable(str(path), sharding=sharding, config=CONFIG)
     ordinals = pa.array(table.shard_ordinals(changed.select(["id"]))).to_numpy()
     for shard in range(shards):
         mine = changed.filter(pa.array(ordinals == shard))
         each = -(-mine.num_rows // generations)
-        with table.start_job(shard=shard, config=config) as job:
+        with table.start_job(shard=shard, config=CONFIG) as job:
             for start in range(0, mine.num_rows, each):
-                for batch in mine.slice(start, each).to_batches(max_chunksize=100_000):
+                for batch in mine.slice(start, each).to_batches(max_chunksize=PUT_ROWS):
                     job.put(batch, durable=False)
                 job.flush()
     return path

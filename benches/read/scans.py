@@ -2,7 +2,7 @@
 
 Owns: all columns, the key alone and the count, in a process that reads the snapshot for the first
 time and again; deletes beside Lance's own deletion vectors; a selective filter on an indexed
-column.
+column. A count is also compared with Lance's own `count_rows()`, which reads metadata alone.
 Does not own: the tables.
 """
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # A read, which returns the number of its rows.
 Read: TypeAlias = Callable[[], int]
 
+COUNT_ROWS = "Lance's count_rows()"
 READS = {"all columns": None, "key only": ["id"], "count": ["id"]}
 # Against the plain scan, by what is read; then against pylance.
 GOALS = {"all columns": (1.2, 4.0), "key only": (2.0, 10.0), "count": (2.0, 10.0)}
@@ -96,7 +97,7 @@ def newer(
         if above.runs:
             table.alter(deletion_vectors=True)
             for what in READS:
-                found.append(_by_position(settings, uri, (kind, base_rows, above), what))
+                found += _by_position(settings, uri, (kind, base_rows, above), what)
         return found
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -120,6 +121,8 @@ def _newer(
         "first": lambda _: _first(uri, what, jobs, expected),
         "again": lambda _: _timed(_ours(again, what), expected),
     }
+    if what == "count":
+        sides[COUNT_ROWS] = lambda _: _timed(dataset.count_rows, base_rows)
     if peer and above.runs:
         sides["pylance"] = lambda _: _timed(_pylance(uri, table, what), expected)
     for side in sides.values():
@@ -137,6 +140,10 @@ def _newer(
         )
         for turn in ("first", "again")
     ]  # fmt: skip
+    if COUNT_ROWS in samples:
+        found += [
+            _beside_count_rows(f"{label}, {turn}", samples, turn) for turn in ("first", "again")
+        ]
     if "pylance" in samples:
         found.append(
             Comparison(
@@ -148,9 +155,15 @@ def _newer(
     return found
 
 
+def _beside_count_rows(label: str, samples: dict[str, list[Sample]], side: str) -> Comparison:
+    """Compare a count with Lance's of the base table alone."""
+    ours, theirs = column(samples[side], "ms"), column(samples[COUNT_ROWS], "ms")
+    return Comparison("scan", label, COUNT_ROWS, "ms", ours, theirs)
+
+
 def _by_position(
     settings: Settings, uri: str, made_of: tuple[str, int, Above], what: str
-) -> Comparison:
+) -> list[Comparison]:
     """Compare the first read of a handle, in deletion-vector mode, with the plain scan."""
     kind, base_rows, above = made_of
     dataset = lance.dataset(uri)
@@ -163,15 +176,23 @@ def _by_position(
         "plain": lambda _: _timed(_plain(dataset, READS[what]), base_rows),
         "first": lambda _: first(),
     }
+    if what == "count":
+        sides[COUNT_ROWS] = lambda _: _timed(dataset.count_rows, base_rows)
     for side in sides.values():
         side(settings.folder)
     samples = interleave(settings, sides)
     plain_goal = 1.5 if above.runs > 4 and what == "all columns" else GOALS[what][0]
-    return Comparison(
-        "scan", f"{kind}, {base_rows:,} rows, {above.label}, deletion-vector mode, {what}, first",
-        "plain Lance", "ms", column(samples["first"], "ms"), column(samples["plain"], "ms"),
-        Goal(plain_goal, at_least=False),
-    )  # fmt: skip
+    label = f"{kind}, {base_rows:,} rows, {above.label}, deletion-vector mode, {what}, first"
+    found = [
+        Comparison(
+            "scan", label, "plain Lance", "ms",
+            column(samples["first"], "ms"), column(samples["plain"], "ms"),
+            Goal(plain_goal, at_least=False),
+        )
+    ]  # fmt: skip
+    if COUNT_ROWS in samples:
+        found.append(_beside_count_rows(label, samples, "first"))
+    return found
 
 
 def deletes(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:

@@ -19,8 +19,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from benches import pages
 from benches.roaring.croaring import Figures, compile_loops, croaring
-from benches.roaring.page import Page, lines_of
+from benches.roaring.page import RESULTS, Page, lines_of
 
 # Rows of more positions than the first have three turns, of more than the second one.
 MANY = 20_000_000
@@ -85,8 +86,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=named, nargs="+", metavar="PERCENT/MAX", default=list(JAVA))
     parser.add_argument("--turns", type=int, default=9, help="turns of each side")
+    pages.add_option(parser)
     options = parser.parse_args()
-    page = Page(list(JAVA))
+    page = Page(list(JAVA), pages.place(RESULTS, options.results))
     with tempfile.TemporaryDirectory() as folder:
         loops = compile_loops(Path(folder))
         for percent, most in options.rows:

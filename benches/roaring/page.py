@@ -63,11 +63,12 @@ def lines_of(
 class Page:
     """The present page, with the rows of earlier runs."""
 
-    def __init__(self, rows: list[tuple[int, int]]) -> None:
+    def __init__(self, rows: list[tuple[int, int]], path: Path) -> None:
         """Read these rows from the page."""
+        self.path = path
         self.names = [name_of(row) for row in rows]
         self.lines: dict[str, list[str]] = {name: [] for name in self.names}
-        for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
+        for line in path.read_text().splitlines() if path.exists() else ():
             name = line.removeprefix("| ").partition(" | ")[0]
             if name in self.lines:
                 self.lines[name].append(line)
@@ -79,7 +80,7 @@ class Page:
         text = [
             *WORDS,
             "",
-            *table(machine(RESULTS.parent)),
+            *table(machine(self.path.parent)),
             "",
             *FIGURES,
             *(line for row in there for line in row[: len(STEPS)]),
@@ -88,4 +89,4 @@ class Page:
             *(line for row in there for line in row[len(STEPS) :]),
             "",
         ]
-        RESULTS.write_text("\n".join(text))
+        self.path.write_text("\n".join(text))

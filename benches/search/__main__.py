@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 import lancemem
+from benches import pages
 from benches.search import linking, tables, writes
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
@@ -36,7 +37,7 @@ OVERFETCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SLACK = 0.005
 LEVELS = ("durable", "live")
 HEADING = (
-    "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | goal | met "
+    "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | faster | goal | met "
     "| recall@10, lancemem | peer |"
 )
 
@@ -70,7 +71,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows; writes to out/")
     parser.add_argument("--pairs", type=int)
     parser.add_argument("--folder", type=Path, default=OUT)
+    pages.add_option(parser)
     chosen = parser.parse_args()
+    usual = (OUT if chosen.quick else ROOT / "benches") / "RESULTS-search.md"
+    page = pages.place(usual, chosen.results)
     chosen.folder.mkdir(parents=True, exist_ok=True)
     OUT.mkdir(parents=True, exist_ok=True)
     sizes = tables.Sizes().quick() if chosen.quick else tables.Sizes()
@@ -87,7 +91,6 @@ def main() -> None:
         text = _page(folder, sizes, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    page = (OUT if chosen.quick else ROOT / "benches") / "RESULTS-search.md"
     page.write_text(text)
     sys.stdout.write(text)
 
@@ -194,7 +197,7 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
             *measured(facts),
             "",
             HEADING,
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            f"|{' --- |' * 9}",
             _line(copy, "copy", Goal(2, at_least=False), found),
             _line(planner, "planner", Goal(0.5, at_least=False), found),
             "",
@@ -233,8 +236,8 @@ def _line(title: str, side: str, goal: Goal, found: Found) -> str:
     ratio, low, high = comparison.interval()
     return (
         f"| {title} | {spread(ours).median:.2f} | {spread(theirs).median:.2f} | "
-        f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {goal.text()} | {comparison.verdict()} | "
-        f"{found.recall['ours']:.3f} | {found.recall[side]:.3f} |"
+        f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {comparison.faster()} | {goal.text()} | "
+        f"{comparison.verdict()} | {found.recall['ours']:.3f} | {found.recall[side]:.3f} |"
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GOAL = Goal(0.1, at_least=False)
 HEADING = (
     "| an index covers the rows of a compaction | lancemem, CPU ms | peer, CPU ms "
-    "| ratio (95 % interval) | goal | met |"
+    "| ratio (95 % interval) | less | goal | met |"
 )
 
 
@@ -56,7 +56,8 @@ class Linking:
         ratio, low, high = compared.interval()
         line = (
             f"| {title} | {spread(steps).median:.1f} | {spread(self.appended).median:.1f} | "
-            f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {GOAL.text()} | {compared.verdict()} |"
+            f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {compared.faster()} | "
+            f"{GOAL.text()} | {compared.verdict()} |"
         )
         return [HEADING, "| --- | --- | --- | --- | --- | --- |", line]
 

@@ -32,8 +32,11 @@ QUERIES, QUICK_QUERIES = 1_000, 100
 # Rows that the searches of a batch compare, all of them fresh.
 FRESH, QUICK_FRESH = 100_000, 4_000
 PUT_ROWS = 1_000
-HEADING = "| case | beside | lancemem, CPU s | beside, CPU s | ratio (95 % interval) | goal | met |"
-RULE = "| --- | --- | --- | --- | --- | --- | --- |"
+HEADING = (
+    "| case | beside | lancemem, CPU s | beside, CPU s | ratio (95 % interval) | less | goal "
+    "| met |"
+)
+RULE = f"|{' --- |' * 8}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def _line(case: Case, ours: list[float], theirs: list[float]) -> str:
     ratio, low, high = comparison.interval()
     return (
         f"| {case.title} | {case.peer} | {spread(ours).median:.3f} | {spread(theirs).median:.3f} "
-        f"| **{ratio:.2f}** ({low:.2f} to {high:.2f}) | {case.goal.text()} "
+        f"| **{ratio:.2f}** ({low:.2f} to {high:.2f}) | {comparison.faster()} | {case.goal.text()} "
         f"| {comparison.verdict()} |"
     )
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benches.spark import cases, engines, files, peers
+from benches import pages
+from benches.spark import cases, engines, files, peers, picture
 from benches.write.machine import commit, load, machine
 from lancemem.spark import configure
 
 HERE = {**cases.CASES, "files": files.measure}
-RESULTS = Path(__file__).parents[1] / "RESULTS-spark.md"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benches" / "RESULTS-spark.md"
+OUT = ROOT / "out" / "bench-spark"
 
 
 def session(folder: Path) -> SparkSession:
@@ -36,11 +39,16 @@ def session(folder: Path) -> SparkSession:
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(prog="python -m benches.spark")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows; writes to out/")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds of each case")
     parser.add_argument("--minutes", type=int, default=30, help="of one engine in one case")
     parser.add_argument("--only", choices=sorted({*HERE, *peers.cases(1)}), help="one case")
+    pages.add_option(parser)
     chosen = parser.parse_args()
+    partial = chosen.quick or chosen.only
+    page = pages.place(OUT / RESULTS.name if partial else RESULTS, chosen.results)
+    image = OUT / picture.PICTURE.name if partial else picture.PICTURE
+    image = pages.place(image, chosen.results)
     scale = 10 if chosen.quick else 1
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -50,8 +58,9 @@ def main() -> None:
     for name, case in peers.cases(scale).items():
         if chosen.only in (None, name):
             beside += shown(peers.measure(name, case, chosen.rounds, chosen.minutes))
-    if chosen.only is None:
-        RESULTS.write_text(report(facts, lines, beside, quick=chosen.quick))
+    text = report(facts, lines, beside, quick=chosen.quick)
+    page.write_text(text)
+    picture.draw(text, image)
 
 
 def here(folder: Path, scale: int, rounds: int, only: str | None) -> list[str]:

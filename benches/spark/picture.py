@@ -1,12 +1,14 @@
-"""One picture of benches/RESULTS-spark.md: shares of Spark's own rates, and times beside engines.
+"""One picture of benches/RESULTS-spark.md: rates beside Spark's own, and times beside engines.
 
     python -m benches.spark.picture
 
-Owns: docs/images/spark.png, and the lines of the page that it reads. Does not own: the numbers.
+Owns: docs/images/spark.png, and the lines of the page that it reads. Each panel has absolute values
+on a linear axis from zero. Does not own: the numbers.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,26 +19,37 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from benches.write.picture import COLOURS, GROUND, INK, style
+from benches.write.picture import GRID, GROUND, INK, OURS, THEIRS, style
 
 RESULTS = Path(__file__).parents[1] / "RESULTS-spark.md"
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "spark.png"
-# By the first words of a line: the label of the bar, and its goal in per cent.
-SHARES = {
-    "`upsert`": ("upsert", 50),
-    '`format("lancemem")`': ("format write", 60),
-    "read": ("read", 70),
+# By the first words of a line: the label of its bars.
+RATES = {"`upsert`": "upsert", '`format("lancemem")`': "format write", "read": "read"}
+# By the start of a line: the title of a panel, and the unit of its times.
+CASES = {
+    r"micro-batch of": "a micro-batch, ms",
+    r"\d+ writers": "4 writers, s",
+    r"[\d,]+ rows, 10 upserts": "load and read, s",
 }
-CASES = {"micro-batch": "micro-batch", "4 writers": "4 writers", "10,000,000": "load and read"}
+ALONE = "Spark alone"
 
 
 @dataclass
-class Beside:
-    """One engine in one case: how many times as long as lancemem it took, None if it did not."""
+class Rate:
+    """One case of one session, in million rows a second."""
+
+    case: str
+    lancemem: float
+    alone: float
+
+
+@dataclass
+class Time:
+    """One engine in one case: its time in the unit of the case, None if it was not done."""
 
     case: str
     engine: str
-    times: float | None
+    time: float | None
     text: str
 
 
@@ -46,61 +59,76 @@ def rows_of(page: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def shares(rows: list[list[str]]) -> list[tuple[str, float, int]]:
-    """Return name, share and goal in per cent of each line that has a share."""
-    return [
-        (name, float(cells[3].rstrip("%")), goal)
-        for cells in rows
-        for start, (name, goal) in SHARES.items()
-        if cells[0].startswith(start) and cells[3].endswith("%")
-    ]
-
-
-def beside(rows: list[list[str]]) -> list[Beside]:
-    """Return the lines of the engines that are not lancemem."""
+def rates(rows: list[list[str]]) -> list[Rate]:
+    """Return the rate of each line that has one, beside Spark's."""
     found = []
     for cells in rows:
-        case = next((name for start, name in CASES.items() if cells[0].startswith(start)), None)
-        if case is None or cells[1].startswith(("lancemem", "Spark alone")):
+        case = next((name for start, name in RATES.items() if cells[0].startswith(start)), None)
+        if case is not None and "M rows/s" in cells[1]:
+            ours, alone = (float(cell.split()[0]) for cell in cells[1:3])
+            found.append(Rate(case, ours, alone))
+    return found
+
+
+def times(rows: list[list[str]]) -> list[Time]:
+    """Return the time of each engine in each case, lancemem's too."""
+    found = []
+    for cells in rows:
+        case = next((name for start, name in CASES.items() if re.match(start, cells[0])), None)
+        if case is None:
             continue
-        engine = " ".join(cells[1].split(" (")[0].split()[:2]).rstrip(",")
-        times = float(cells[3].split()[0]) if cells[3] else None
-        found.append(Beside(case, engine, times, f"{times:g} x" if times else cells[2]))
+        engine = cells[1].split(" (")[0].split(":")[0].split(" `")[0]
+        number = cells[2].split()[0]
+        time = float(number) if number.replace(".", "").isdigit() else None
+        text = f"{time:,g}" if time is not None else cells[2].split(":")[0]
+        found.append(Time(case, engine, time, text))
     return found
 
 
 def draw(page: str, path: Path) -> None:
     """Draw the picture."""
     rows = rows_of(page)
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4.4), width_ratios=[1, 2], facecolor=GROUND, layout="constrained"
+    figure, panels = plt.subplots(
+        2, 2, figsize=(11, 6.4), facecolor=GROUND, layout="constrained", squeeze=False
     )
-    _draw_shares(left, shares(rows))
-    _draw_beside(right, beside(rows))
+    first, *others = panels.flat
+    _draw_rates(first, rates(rows))
+    found = times(rows)
+    for axes, title in zip(others, CASES.values(), strict=True):
+        _draw_times(axes, title, [line for line in found if line.case == title])
     figure.suptitle("lancemem inside Spark, local[2]", color=INK, size=14)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, facecolor=GROUND)
     plt.close(figure)
 
 
-def _draw_shares(axes: Any, found: list[tuple[str, float, int]]) -> None:  # noqa: ANN401 - matplotlib's
-    style(axes, "share of the rate of Spark alone, %")
-    names = [name for name, _, _ in found]
-    drawn = axes.bar(names, [share for _, share, _ in found], color=COLOURS["int64"], width=0.6)
-    axes.bar_label(drawn, fmt="%.0f", label_type="center", color="white", size=10)
-    for place, (_, _, goal) in enumerate(found):
-        axes.plot([place - 0.4, place + 0.4], [goal, goal], color="#b3261e", linewidth=1.6)
-    axes.set_ylim(0, 100)
+def _draw_rates(axes: Any, found: list[Rate]) -> None:  # noqa: ANN401 - matplotlib's
+    style(axes, "million rows a second")
+    for shift, name, values, colour in (
+        (-0.2, "lancemem", [line.lancemem for line in found], OURS),
+        (0.2, ALONE, [line.alone for line in found], THEIRS),
+    ):
+        places = [place + shift for place in range(len(found))]
+        drawn = axes.bar(places, values, 0.38, color=colour, label=name)
+        axes.bar_label(drawn, fmt="%.2f", padding=2, color=INK, size=9)
+    axes.set_xticks(range(len(found)), [line.case for line in found])
+    # In this order: a limit that is set ends the margins of later calls.
+    axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
+    axes.legend(facecolor=GROUND, edgecolor=GRID, labelcolor=INK, fontsize=9)
 
 
-def _draw_beside(axes: Any, found: list[Beside]) -> None:  # noqa: ANN401 - as above
-    style(axes, "times lancemem's time")
-    names = [f"{line.engine}: {line.case}" for line in found]
-    drawn = axes.barh(names, [line.times or 0 for line in found], color=COLOURS["utf8 uuid"])
+def _draw_times(axes: Any, title: str, found: list[Time]) -> None:  # noqa: ANN401 - as above
+    style(axes, title)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+    colours = [OURS if line.engine.startswith("lancemem") else THEIRS for line in found]
+    names = [line.engine for line in found]
+    drawn = axes.barh(names, [line.time or 0 for line in found], color=colours)
     axes.bar_label(drawn, labels=[line.text for line in found], padding=3, color=INK, size=9)
-    axes.axvline(1, color=INK, linewidth=1)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.margins(x=0.25)
+    axes.margins(x=0.2)
+    axes.set_xlim(left=0)
+    axes.tick_params(axis="y", labelsize=8)
     axes.invert_yaxis()
 
 

@@ -10,8 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from benches import pages
 from benches.write import fsync, picture, report
-from benches.write.cases import CASES, TITLES
+from benches.write.cases import CASES
 from benches.write.runner import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ def _arguments() -> argparse.Namespace:
         help=f"{QUICK_PAIRS} pairs, fewer rows and cases; writes to {OUT.relative_to(ROOT)} only",
     )  # fmt: skip
     parser.add_argument("--folder", type=Path, default=OUT, help="where tables are written")
+    pages.add_option(parser)
     return parser.parse_args()
 
 
@@ -40,22 +42,23 @@ def main() -> None:
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     folder = Path(tempfile.mkdtemp(prefix="tables-", dir=chosen.folder.resolve()))
     settings = Settings(folder, pairs, chosen.quick, limit=10.0 if chosen.quick else 40.0)
-    store = OUT / ("quick.json" if chosen.quick else "results.json")
+    store = pages.place(OUT / ("quick.json" if chosen.quick else "results.json"), chosen.results)
+    text = OUT / "RESULTS.md" if chosen.quick else ROOT / "benches" / "RESULTS.md"
+    image = OUT / "write.png" if chosen.quick else ROOT / "docs" / "images" / "write.png"
+    text, image = pages.place(text, chosen.results), pages.place(image, chosen.results)
     try:
         fsync.build_shim(folder)
         for name in chosen.only:
-            settings.say(f"{name}: {TITLES[name]}")
+            settings.say(name)
             found = CASES[name](settings)
             report.show(found)
             report.keep(store, name, found, quick=chosen.quick, folder=folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    text = OUT / "RESULTS.md" if chosen.quick else ROOT / "benches" / "RESULTS.md"
-    image = OUT / "write.png" if chosen.quick else ROOT / "docs" / "images" / "write.png"
     report.write(store, text)
-    settings.say(f"wrote {text.relative_to(ROOT)}")
+    settings.say(f"wrote {text}")
     if picture.draw(report.load(store), image):
-        settings.say(f"wrote {image.relative_to(ROOT)}")
+        settings.say(f"wrote {image}")
 
 
 if __name__ == "__main__":

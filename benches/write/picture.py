@@ -1,11 +1,12 @@
-"""One picture: how many times as fast as each peer, by batch size.
+"""One picture: rows a second of lancemem and of each peer, bursts beside sustained rates.
 
 Owns: docs/images/write.png, with its own background so that it is readable on light and dark pages.
-Does not own: the numbers.
+Each panel has absolute values on a linear axis from zero. Does not own: the numbers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -14,6 +15,8 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+from benches.write.stats import spread
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,20 +24,82 @@ if TYPE_CHECKING:
 
 INK, GROUND, GRID = "#1f2933", "#f7f8fa", "#cbd2d9"
 COLOURS = {"int64": "#0b6e99", "utf8 uuid": "#c2571a", "composite": "#5b7f2b"}
-STYLES = {"sequential": ("-", "o"), "random": ("--", "s"), "updates": (":", "^")}
+OURS, THEIRS = "#0b6e99", "#c2571a"
+# The bars of a panel: a bench and its sustained counterpart.
+PARTS = {"burst": "", "with flush\nand close": "-sustained"}
+COLUMNS = 5
+TITLE = (
+    "put from Python, not durable: million rows a second beside each peer "
+    "(int64 keys at random unless named)"
+)
+# Panels of the second row: other keys, then the key-value engines.
+OTHERS = [("put", "utf8 uuid", "random"), ("put", "composite", "random")]
+BATCH = 1_000
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: its title and its comparisons, a burst and a sustained rate."""
+
+    title: str
+    parts: dict[str, Comparison]
+
+
+def panels(found: dict[str, list[Comparison]]) -> list[Panel]:
+    """Choose what is drawn: every batch size of one key, other keys, the key-value engines.
+
+    Args:
+        found: The comparisons by their benches.
+
+    Returns:
+        The panels; those whose figures were not measured are left out.
+    """
+    chosen = [
+        (f"pylance, batch {line.facts['batch']:,}", "put", line)
+        for line in found.get("put", [])
+        if (line.facts["kind"], line.facts["order"]) == ("int64", "random")
+    ]
+    chosen += [
+        (f"pylance, {kind}, batch {BATCH:,}", bench, line)
+        for bench, kind, order in OTHERS
+        for line in found.get(bench, [])
+        if (line.facts["kind"], line.facts["order"], line.facts["batch"]) == (kind, order, BATCH)
+    ]
+    chosen += [
+        (f"{line.peer}, {line.facts['order']}, batch {BATCH:,}", "key-value", line)
+        for line in found.get("key-value", [])
+        if line.peer == "RocksDB" or line.facts["order"] == "random"
+    ]
+    made = []
+    for title, bench, burst in chosen:
+        parts = {}
+        for name, suffix in PARTS.items():
+            lines = found.get(f"{bench}{suffix}", [])
+            same = [it for it in lines if (it.label, it.peer) == (burst.label, burst.peer)]
+            if same:
+                parts[name] = same[0]
+        made.append(Panel(title, parts))
+    return made
 
 
 def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
     """Draw the picture, if its figures were measured."""
-    puts, others = found.get("put", []), found.get("key-value", [])
-    if not puts:
+    chosen = panels(found)
+    if not chosen:
         return False
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4.8), width_ratios=[2, 1], facecolor=GROUND, layout="constrained"
-    )
-    _draw_puts(left, puts)
-    _draw_peers(right, others)
-    figure.suptitle("put from Python, not durable: lancemem beside its peers", color=INK, size=14)
+    rows = -(-len(chosen) // COLUMNS)
+    figure, grid = plt.subplots(
+        rows, COLUMNS, figsize=(12.5, 3.1 * rows), facecolor=GROUND, layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    every = list(grid.flat)
+    for axes, panel in zip(every, chosen, strict=False):
+        _draw_panel(axes, panel)
+    for axes in every[len(chosen) :]:
+        axes.set_visible(False)
+    figure.suptitle(TITLE, color=INK, size=12)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=2,
+                  facecolor=GROUND, edgecolor=GRID, labelcolor=INK, fontsize=9)  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, facecolor=GROUND)
     plt.close(figure)
@@ -44,7 +109,7 @@ def draw(found: dict[str, list[Comparison]], path: Path) -> bool:
 def style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
     """Give axes the look of the pictures."""
     axes.set_facecolor(GROUND)
-    axes.set_title(title, color=INK, size=11)
+    axes.set_title(title, color=INK, size=10)
     axes.tick_params(colors=INK)
     axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -54,48 +119,23 @@ def style(axes: Any, title: str) -> None:  # noqa: ANN401 - matplotlib's axes
         axes.spines[side].set_color(INK)
 
 
-def _draw_puts(axes: Any, puts: list[Comparison]) -> None:  # noqa: ANN401 - as above
-    style(axes, "times as fast as pylance's ShardWriter")
-    lines: dict[tuple[str, str], list[Comparison]] = {}
-    for line in puts:
-        lines.setdefault((line.facts["kind"], line.facts["order"]), []).append(line)
-    for (kind, order), group in lines.items():
-        stroke, mark = STYLES[order]
-        sizes = [line.facts["batch"] for line in group]
-        found = [line.interval() for line in group]
-        middle = [ratio for ratio, _, _ in found]
-        errors = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
-        look = {"color": COLOURS[kind], "linestyle": stroke, "marker": mark, "markersize": 5}
-        label = f"{kind}, {order}"
-        axes.errorbar(
-            sizes, middle, yerr=errors, linewidth=1.6, elinewidth=0.7, label=label, **look
-        )
-    goal = puts[0].goal
-    if goal is not None:
-        axes.axhline(goal.bound, color="#b3261e", linewidth=1.2)
-        axes.annotate(f"goal {goal.bound:g}x", (1, goal.bound), xytext=(0, 4),
-                      textcoords="offset points", color="#b3261e", size=9)  # fmt: skip
-    axes.axhline(1, color=INK, linewidth=1)
-    axes.set_xscale("log")
+def _draw_panel(axes: Any, panel: Panel) -> None:  # noqa: ANN401 - as above
+    """Draw two pairs of bars, with the range of the samples."""
+    style(axes, panel.title)
+    for side, colour, shift in (("lancemem", OURS, -0.2), ("peer", THEIRS, 0.2)):
+        samples = [it.ours if side == "lancemem" else it.theirs for it in panel.parts.values()]
+        found = [spread(values) for values in samples]
+        middle = [it.median / 1e6 for it in found]
+        errors = [
+            [(it.median - it.least) / 1e6 for it in found],
+            [(it.most - it.median) / 1e6 for it in found],
+        ]
+        places = [place + shift for place in range(len(found))]
+        drawn = axes.bar(places, middle, 0.38, yerr=errors, color=colour, label=side,
+                         ecolor=INK, error_kw={"linewidth": 0.8}, capsize=2)  # fmt: skip
+        labels = [f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in middle]
+        axes.bar_label(drawn, labels=labels, padding=2, color=INK, size=8)
+    axes.set_xticks(range(len(panel.parts)), list(panel.parts), fontsize=8)
+    # In this order: a limit that is set ends the margins of later calls.
+    axes.margins(y=0.15)
     axes.set_ylim(bottom=0)
-    axes.set_xticks([1, 10, 100, 1_000, 10_000], ["1", "10", "100", "1,000", "10,000"])
-    axes.set_xlabel("rows a batch", color=INK)
-    axes.set_ylabel("lancemem / pylance, rows/s", color=INK)
-    axes.legend(fontsize=8, ncols=3, facecolor=GROUND, edgecolor=GRID, labelcolor=INK)
-
-
-def _draw_peers(axes: Any, others: list[Comparison]) -> None:  # noqa: ANN401 - as above
-    """Ratios against the key-value engines; each comes from a separate run with lancemem."""
-    style(axes, "key-value engines, batch 1,000")
-    names = [f"{line.peer}\n{line.facts['order']}" for line in others]
-    found = [line.interval() for line in others]
-    middle = [ratio for ratio, _, _ in found]
-    errors = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
-    look = {"color": COLOURS["int64"], "width": 0.62, "ecolor": INK, "capsize": 3}
-    drawn = axes.bar(names, middle, yerr=errors, **look)
-    axes.bar_label(drawn, labels=[f"{ratio:.1f}x" for ratio in middle], label_type="center",
-                   color="white", size=9)  # fmt: skip
-    if others and others[0].goal is not None:
-        axes.axhline(others[0].goal.bound, color="#b3261e", linewidth=1.2)
-    axes.axhline(1, color=INK, linewidth=1)
-    axes.tick_params(axis="x", labelsize=8)

@@ -11,25 +11,40 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benches.write import machine
-from benches.write.cases import CASES, TITLES
 from benches.write.stats import Comparison, Goal, spread
+from benches.write.titles import TITLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAD = """# The write path against its peers
+HEAD = """\
+# The write path against its peers
 
 Written by `make bench-write`; do not edit. Both sides of a line ran in turn, pair after pair, on
 fresh tables. A ratio is the median over pairs, with its 95 % interval by bootstrap. A goal counts
-as met or missed only if the whole interval lies on one side of it. Absolute figures are the
-machine's; the ratio is the result. Rows are an int64 key and 100 random bytes unless a line says
-otherwise; Arrow batches are built before the clock starts.
+as met or missed only if the whole interval lies on one side of it, and a side as faster only if
+the interval leaves out 1. Absolute figures are the machine's; the ratio is the result. Rows are an
+int64 key and 100 random bytes unless a line says otherwise; Arrow batches are built before the
+clock starts. A burst ends with the last put; a sustained rate ends when the rows are flushed and
+the side is closed.
 """
 
 
 def show(found: list[Comparison]) -> None:
-    """Print the table of one bench."""
-    print("\n".join(_table(found)), flush=True)
+    """Print the tables of one case."""
+    for title, lines in tables(found):
+        print("\n".join([title, *lines]), flush=True)
+
+
+def tables(found: list[Comparison]) -> list[tuple[str, list[str]]]:
+    """Return the title and the lines of a table for each bench of a case."""
+    benches: dict[str, list[Comparison]] = {}
+    for line in found:
+        benches.setdefault(line.bench, []).append(line)
+    return [
+        (f"{TITLES[bench][0].upper()}{TITLES[bench][1:]}", _table(lines))
+        for bench, lines in benches.items()
+    ]
 
 
 def keep(store: Path, name: str, found: list[Comparison], *, quick: bool, folder: Path) -> None:
@@ -48,8 +63,12 @@ def keep(store: Path, name: str, found: list[Comparison], *, quick: bool, folder
 
 
 def load(store: Path) -> dict[str, list[Comparison]]:
-    """Read the comparisons of every bench in the file."""
-    return {name: _comparisons(kept) for name, kept in _read(store).items()}
+    """Read the comparisons in the file, by their benches."""
+    found: dict[str, list[Comparison]] = {}
+    for kept in _read(store).values():
+        for line in _comparisons(kept):
+            found.setdefault(line.bench, []).append(line)
+    return found
 
 
 def write(store: Path, text: Path) -> None:
@@ -57,11 +76,11 @@ def write(store: Path, text: Path) -> None:
     everything = _read(store)
     newest = max(everything.values(), key=lambda kept: kept["date"])
     lines = [HEAD, *machine.table({**newest["machine"], **newest["versions"]})]
-    for name in CASES:
+    for name in TITLES:
         if name in everything:
             kept = everything[name]
-            lines += ["", f"## {TITLES[name][0].upper()}{TITLES[name][1:]}", "", _source(kept), ""]
-            lines += _table(_comparisons(kept))
+            for title, table in tables(_comparisons(kept)):
+                lines += ["", f"## {title}", "", _source(kept), "", *table]
     text.parent.mkdir(parents=True, exist_ok=True)
     text.write_text("\n".join(lines) + "\n")
 
@@ -101,12 +120,12 @@ def _table(found: list[Comparison]) -> list[str]:
     more = [heading for heading, _, _ in first.notes]
     quotient = "peer / lancemem" if first.inverse else "lancemem / peer"
     heads = ["what", "peer", f"lancemem, {first.unit}", f"peer, {first.unit}", quotient]
-    heads += ["pairs", "goal", "met", *(f"{heading}: lancemem, peer" for heading in more)]
+    heads += ["faster", "pairs", "goal", "met", *(f"{heading}: lancemem, peer" for heading in more)]
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for line in found:
         ratio, low, high = line.interval()
         cells = [line.label, line.peer, _side(line.ours), _side(line.theirs)]
-        cells += [f"**{ratio:.2f}** ({low:.2f} to {high:.2f})", str(len(line.ours))]
+        cells += [f"**{ratio:.2f}** ({low:.2f} to {high:.2f})", line.faster(), str(len(line.ours))]
         cells += [line.goal.text() if line.goal else "", line.verdict()]
         cells += [f"{ours}, {theirs}" for _, ours, theirs in line.notes]
         lines.append(f"| {' | '.join(cells)} |")

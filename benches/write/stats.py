@@ -80,6 +80,15 @@ class Comparison:
         low, high = np.percentile(np.median(ratios[picks], axis=1), [2.5, 97.5])
         return float(np.median(ratios)), float(low), float(high)
 
+    def faster(self) -> str:
+        """Name the side that is faster, by the whole interval; the peer where it wins."""
+        _, low, high = self.interval()
+        if low <= 1 <= high:
+            return "within noise"
+        # Of rates the larger is faster, of times the smaller.
+        more_is_faster = self.inverse or self.unit.endswith("/s")
+        return "lancemem" if (low > 1) == more_is_faster else self.peer
+
     def verdict(self) -> Verdict:
         """Return whether the goal is met."""
         if self.goal is None:

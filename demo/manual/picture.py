@@ -71,8 +71,6 @@ def draw(path: Path, times: Sequence[EditTimes], title: str) -> None:
         color=COLOUR,
     )
     line.set_ylabel("acknowledged to found, ms")
-    # Linear up to 1 ms, so that zero has a place; logarithmic above.
-    line.set_yscale("symlog", linthresh=1)
     line.set_ylim(bottom=0)
     line.yaxis.set_major_formatter("{x:g}")
     _mark_releases(line, times)

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import json
 import queue
-import subprocess
 import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 import lancemem
+from demo.child import Child, say
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,12 +52,11 @@ class Searcher:
 
     def __init__(self, uri: str, standing: list[Query]) -> None:
         """Start the process on the table at `uri`."""
-        self._process = subprocess.Popen(  # noqa: S603 - this very module, under this very Python
-            [sys.executable, "-m", "demo.manual.searcher", uri],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
+        self._process = Child(
+            "demo.manual.searcher",
+            uri,
+            called="the searching process",
+            patience=GIVE_UP_SECONDS,
         )
         self._tell({"standing": [_plain(query) for query in standing]})
 
@@ -73,10 +71,7 @@ class Searcher:
         trace: TracebackType | None,
     ) -> None:
         """End the process."""
-        try:
-            self._process.communicate(timeout=GIVE_UP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        self._process.end()
 
     def look_for(self, target: Target) -> None:
         """Make the process look for a section; return once it looks."""
@@ -100,16 +95,10 @@ class Searcher:
         return taken
 
     def _tell(self, message: dict[str, Any]) -> None:
-        if self._process.stdin is None:
-            raise RuntimeError("the searching process has no input")
-        self._process.stdin.write(json.dumps(message) + "\n")
-        self._process.stdin.flush()
+        self._process.tell(json.dumps(message))
 
     def _hear(self, name: str) -> Any:  # noqa: ANN401 - what the line has
-        line = "" if self._process.stdout is None else self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the searching process ended early; its error is above")
-        return json.loads(line)[name]
+        return json.loads(self._process.hear())[name]
 
 
 class _Loop:
@@ -204,8 +193,7 @@ def _plain(query: Query) -> dict[str, Any]:
 
 
 def _say(**message: object) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    say(json.dumps(message))
 
 
 if __name__ == "__main__":

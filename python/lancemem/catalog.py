@@ -7,6 +7,7 @@ tables that are replaced. Does not own what a table is.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -132,7 +133,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             "create_table takes either rows or a schema; rows bring their columns along"
         )
     schema, rows = _columns_and_rows(schema if data is None and schema is not None else data)
-    chosen = sharding or _advised(uri, schema, primary_key, rows)
+    chosen = _sharding(sharding) or _advised(uri, schema, primary_key, rows)
     options: dict[str, Any] = {
         "primary_key": primary_key,
         "sharding": chosen,
@@ -179,9 +180,17 @@ def open_table(  # noqa: D103 - the extension has the docstring
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
-    handle = _lancemem.open_table(
-        uri, storage_options=storage_options, verify_sstables=verify_sstables
-    )
+    try:
+        handle = _lancemem.open_table(
+            uri, storage_options=storage_options, verify_sstables=verify_sstables
+        )
+    except _lancemem.InvalidInputError as error:
+        if not os.path.isfile(uri):  # noqa: PTH113 - of any text, however long
+            raise
+        raise _lancemem.InvalidInputError(
+            f"{uri} is a file, and a table is a folder: read the file into a frame, and "
+            "lancemem.create_table(uri, rows, primary_key=...) makes a table of its rows"
+        ) from error
     return Table._of(handle, storage_options, verify_sstables)  # noqa: SLF001
 
 
@@ -266,11 +275,26 @@ open_table.__doc__ = _lancemem.open_table.__doc__
 enable.__doc__ = _lancemem.enable.__doc__
 
 
+def _sharding(sharding: object) -> Sharding | None:
+    """Return the sharding; refuse a number of shards, which lacks its column."""
+    if sharding is None or isinstance(sharding, _lancemem.Sharding):
+        return sharding
+    raise TypeError(
+        f"sharding: expected lancemem.bucket(column, number) or lancemem.unsharded(), got "
+        f"{sharding!r}"
+    )
+
+
 def _columns_and_rows(
     data: _Schema | _Rows | None,
 ) -> tuple[Any, Iterable[pa.RecordBatch] | None]:
     from lancemem import rows  # noqa: PLC0415 - it loads pyarrow
 
+    if data is None:
+        raise _lancemem.InvalidInputError(
+            "create_table needs rows, whose columns become the table's, or a schema: "
+            "create_table(uri, rows, primary_key=...)"
+        )
     if rows.is_schema(data):
         return data, None
     reader = rows.to_reader(cast("_Rows", data))

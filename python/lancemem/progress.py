@@ -1,14 +1,15 @@
 """The progress of long calls: events for programs, bars for people.
 
-Owns: the event, and the bars of `tqdm`. Does not own: the stages and their counts, which the engine
-makes, or when they are reported (`compact`, `collect_garbage`, `create_record_index`,
-`write_deletion_vectors`, `verify_sstables` and `verify_record_index` take `progress=`).
+Owns: the event, the bars of `tqdm`, and calls of several steps, of which the engine does some. Does
+not own: the stages of the engine and their counts, or when they are reported (`compact`,
+`collect_garbage`, `create_record_index`, `write_deletion_vectors`, `verify_sstables` and
+`verify_record_index` take `progress=`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lancemem import _lancemem
 
@@ -78,6 +79,75 @@ def follower(progress: object) -> Follower | None:
             f"got {progress!r}"
         )
     return _Function(progress)
+
+
+class Steps:
+    """One `progress=` of a call that takes steps of its own and then calls the engine.
+
+    It is the function that the engine reports its stages to. As there, an exception of the user's
+    function goes to `sys.unraisablehook`, and the function is not called again; an exception that
+    ends a program is raised.
+
+    Args:
+        progress: As in `follower`; None for nothing.
+
+    Raises:
+        InvalidInputError: As in `follower`.
+        ModuleNotFoundError: As in `follower`.
+
+    Example:
+        with Steps(progress) as steps:
+            steps.report("flush logs", 1, 1, "logs")
+            table.compact(progress=steps.function)
+    """
+
+    def __init__(self, progress: object) -> None:
+        """Follow `progress`."""
+        self._follower = None if progress is None else follower(progress)
+
+    def __enter__(self) -> Self:
+        """Use it in a `with` block, which ends a bar where the call ends."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the last bar."""
+        if self._follower is not None:
+            self._follower.close()
+
+    def report(self, stage: str, done: int, total: int, unit: str) -> None:
+        """Report a step of the caller's own."""
+        if self._follower is None:
+            return
+        try:
+            self._follower(stage, done, total, unit)
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+            self._follower = None
+            _unraisable(error)
+
+    @property
+    def function(self) -> Callable[[Progress], None] | None:
+        """What the engine's call takes as `progress`; None for nothing."""
+        follows = self._follower
+        if follows is None:
+            return None
+        return lambda at: _ignore(follows(at.stage, at.done, at.total, at.unit))
+
+
+def _ignore(_: object) -> None:
+    """Return nothing, whatever a function returned."""
+
+
+def _unraisable(error: Exception) -> None:
+    """Pass an exception to `sys.unraisablehook`.
+
+    Only the interpreter makes what the hook takes, such as for an exception of `__del__`.
+    """
+
+    class Raiser:
+        def __del__(self) -> None:
+            raise error
+
+    Raiser()
 
 
 class _Function:

@@ -29,16 +29,3 @@ CASES: dict[str, Case] = {
     "replay": replay.run,
     "flush": flush.run,
 }
-
-TITLES = {
-    "put": "put from Python, not durable, against pylance",
-    "key-value": "put from Python, not durable, against RocksDB and SlateDB",
-    "durable": "durable put with fsync, one producer, against the same calls by hand",
-    "producers": "durable put with fsync, 16 producers against one",
-    "unsynced": "durable put without fsync, against pylance",
-    "writer": "durable put of one row through a table's writer, against a put of a job",
-    "writer-threads": "durable puts of four threads through one writer, against one thread",
-    "upsert": "upsert in a loop without a writer, against a job for each row",
-    "replay": "replay of a WAL that a dead process left, against pylance",
-    "flush": "flush of a MemTable, against pylance and lance",
-}

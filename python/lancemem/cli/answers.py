@@ -22,7 +22,18 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ask", "facts", "fields", "grid", "json_line", "plain", "say", "say_all", "way_out"]
+__all__ = [
+    "answer",
+    "ask",
+    "facts",
+    "fields",
+    "grid",
+    "json_line",
+    "plain",
+    "say",
+    "say_all",
+    "way_out",
+]
 
 # Characters of a value in a table of rows.
 _CHARACTERS = 60
@@ -46,16 +57,27 @@ _WAYS_OF_KINDS: tuple[tuple[type[Exception], str], ...] = (
 # For errors of one kind, the words that tell them apart.
 _WAYS_OF_WORDS = (
     ("MemWAL index", "lancemem enable URI adds upserts to a Lance table"),
+    (
+        "is a file, and a table is a folder",
+        "lancemem create URI --from FILE --key COLUMN makes a table of its rows",
+    ),
     ("Not a directory", "the URI names a file: a table is a folder"),
     ("names no primary key", "--key COLUMN names a key column; repeat it for more"),
     ("deletion-vector mode of table", "lancemem deletion-vectors on URI switches it on"),
 )
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller; Rich exits with the code of damage."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Return the console of standard output; a pipe is not cut at 80 columns."""
-    here = Console(highlight=False)
-    return here if here.is_terminal else Console(highlight=False, width=_WIDE)
+    here = _Console(highlight=False)
+    return here if here.is_terminal else _Console(highlight=False, width=_WIDE)
 
 
 def say(text: str) -> None:
@@ -77,6 +99,20 @@ def json_line(value: object) -> None:
     except ValueError:
         text = json.dumps(_finite(value), default=plain, ensure_ascii=False)
     say(text)
+
+
+def answer(value: object, *texts: str, as_json: bool) -> None:
+    """Print the answer of a command: its fields as one line of JSON, or lines of text.
+
+    Args:
+        value: A result of lancemem, or a dict of what `--json` prints.
+        texts: The lines without `--json`.
+        as_json: Whether `--json` was given.
+    """
+    if as_json:
+        json_line(value if isinstance(value, dict) else fields(value))
+    else:
+        say_all(texts)
 
 
 def _finite(value: object) -> object:

@@ -113,7 +113,7 @@ def duration(text: str | timedelta) -> timedelta:
     except (ValueError, OverflowError):
         found = timedelta(seconds=-1)
     if found < timedelta(0):
-        raise typer.BadParameter(f"expected seconds, 0 or more, got {text!r}")
+        raise typer.BadParameter(f"expected seconds, 0 or more, such as 3600, got {text!r}")
     return found
 
 

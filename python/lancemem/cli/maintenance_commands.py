@@ -58,13 +58,13 @@ def flush(
     if take_over:
         answers.ask(f"stop the jobs that run on {uri}?", is_agreed=yes)
     done = table.flush(idle_for=idle_for, take_over=take_over)
-    if as_json:
-        answers.json_line(answers.fields(done))
-        return
-    answers.say(f"flushed {len(done.flushed)} logs: {done.num_rows} rows, {done.bytes} bytes")
-    for log in done.skipped:
-        shard = log.shard_id if log.ordinal is None else log.ordinal
-        answers.say(f"left the log of shard {shard} alone: {log.reason}")
+    left = [
+        f"left the log of shard {log.shard_id if log.ordinal is None else log.ordinal} alone: "
+        f"{log.reason}"
+        for log in done.skipped
+    ]
+    flushed = f"flushed {len(done.flushed)} logs: {done.num_rows} rows, {done.bytes} bytes"
+    answers.answer(done, flushed, *left, as_json=as_json)
 
 
 @command("compact", UPKEEP)
@@ -240,29 +240,27 @@ def record_index(
     table = lancemem.open_table(uri)
     if what == "drop":
         table.drop_record_index()
-        if as_json:
-            answers.json_line({"num_runs": 0})
-        else:
-            answers.say("the table has no record index")
+        answers.answer({"num_runs": 0}, "the table has no record index", as_json=as_json)
         return DONE
     with bars.following(progress) as show:
         if what == "create":
             report = table.create_record_index(progress=show)
         else:
             report = table.admin.verify_record_index(progress=show)
-    if as_json:
-        answers.json_line(answers.fields(report))
-    elif not (report.num_runs or report.num_stale_runs or report.damage):
-        answers.say("the table has no record index; lancemem record-index create URI makes one")
-    else:
-        answers.say(
-            f"{report.num_runs} runs, {report.num_entries} entries, {report.bytes} bytes; "
-            f"{report.num_fragments_covered} fragments covered, "
-            f"{report.num_fragments_uncovered} not"
-        )
-        for each in report.damage:
-            answers.say(f"damaged: {each}")
+    answers.answer(report, *_of_index(report), as_json=as_json)
     return DAMAGED if report.damage else DONE
+
+
+def _of_index(report: lancemem.RecordIndexReport) -> list[str]:
+    """Return the lines about a record index."""
+    if not (report.num_runs or report.num_stale_runs or report.damage):
+        return ["the table has no record index; lancemem record-index create URI makes one"]
+    size = (
+        f"{report.num_runs} runs, {report.num_entries} entries, {report.bytes} bytes; "
+        f"{report.num_fragments_covered} fragments covered, "
+        f"{report.num_fragments_uncovered} not"
+    )
+    return [size, *(f"damaged: {each}" for each in report.damage)]
 
 
 @command("deletion-vectors", UPKEEP)
@@ -280,16 +278,14 @@ def deletion_vectors(
     if what == "write":
         with bars.following(progress) as show:
             done = table.write_deletion_vectors(shard=shard, progress=show)
-        if as_json:
-            answers.json_line(answers.fields(done))
-        else:
-            answers.say(maintenance_loop.looked_up(done))
+        answers.answer(done, maintenance_loop.looked_up(done), as_json=as_json)
         return
     version = table.alter(deletion_vectors=what == "on")
-    if as_json:
-        answers.json_line({"deletion_vectors": what == "on", "base_version": version})
-    else:
-        answers.say(f"deletion-vector mode is {what}; version {version}")
+    answers.answer(
+        {"deletion_vectors": what == "on", "base_version": version},
+        f"deletion-vector mode is {what}; version {version}",
+        as_json=as_json,
+    )
 
 
 @command("dashboard", UPKEEP)
@@ -323,10 +319,11 @@ def dashboard(
         maintenance_loop.stoppable(),
         server.serve(table, host, port, interval=every, allow_remote=allow_remote) as served,
     ):
-        if as_json:
-            answers.json_line({"url": served.url})
-        else:
-            answers.say(f"dashboard of {table.uri} at {served.url}; Ctrl-C ends it")
+        answers.answer(
+            {"url": served.url},
+            f"dashboard of {table.uri} at {served.url}; Ctrl-C ends it",
+            as_json=as_json,
+        )
         try:
             served.wait()
         except (KeyboardInterrupt, maintenance_loop.Stopped):

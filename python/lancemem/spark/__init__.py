@@ -4,6 +4,15 @@ Owns what a Spark user imports. It is the only package that imports pyspark, and
 public names of ``lancemem``; the engine's work happens in the tasks, inside those names.
 """
 
+try:
+    import pyspark as _pyspark  # noqa: F401 - asked for first, so that its absence is named
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "lancemem.spark needs PySpark and Java 17: pip install 'lancemem[spark]', or add [spark] "
+        "to the path of the wheel that you install",
+        name=_error.name,
+    ) from _error
+
 from lancemem.spark.bulk import TASK_REPORT, TaskWriter, task_writer
 from lancemem.spark.catalogue import refuse_names
 from lancemem.spark.session import configure

@@ -99,4 +99,5 @@ def _settle_task_python() -> None:
 
 def _environment(executable: str) -> Path:
     # Symbolic links are not followed: every virtual environment links to the same interpreter.
-    return Path(executable).absolute().parent
+    # Parts such as `..` are removed, so that two spellings of a path are one environment.
+    return Path(os.path.abspath(executable)).parent  # noqa: PTH100 - pathlib keeps `..`

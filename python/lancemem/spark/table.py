@@ -21,7 +21,6 @@ import lancemem
 from lancemem.spark import (
     bulk,
     conditions,
-    maintenance,
     reader,
     shuffle,
     stream,
@@ -33,9 +32,10 @@ from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.change_reads import ChangeReads, feed_columns, in_arrival_order
 from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
-from lancemem.spark.driver_jobs import ShardJobs, own_shards
+from lancemem.spark.driver_jobs import ShardJobs
 from lancemem.spark.indexes import IndexCalls
 from lancemem.spark.job_description import described
+from lancemem.spark.maintenance import MaintenanceCalls
 from lancemem.spark.merge import MergeBuilder, MergeResult
 from lancemem.spark.search import VectorSearch
 from lancemem.spark.session import check_workers
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
-    from types import EllipsisType
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -163,7 +162,7 @@ class _Running:
     streams: list[StreamingQuery] = field(default_factory=list)
 
 
-class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
+class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, MaintenanceCalls):
     """A lancemem table, bound to a Spark session.
 
     Example:
@@ -178,7 +177,15 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         Args:
             spark: The session.
             table: The driver's handle of the table.
+
+        Raises:
+            InvalidInputError: `table` is a path.
         """
+        if not isinstance(table, lancemem.Table):
+            raise lancemem.InvalidInputError(
+                f"LancememTable takes a table that lancemem.open_table opened, got {table!r}; "
+                "LancememTable.forPath(spark, path) takes a path"
+            )
         self._spark = spark
         self._table = table
         self._running = _Running()
@@ -791,6 +798,11 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         """
         if splits is not None and splits < 1:
             raise lancemem.InvalidInputError(f"splits is at least 1, got {splits}")
+        if isinstance(where, Column):
+            raise lancemem.InvalidInputError(
+                "where= of toDF is SQL text, by which the engine leaves rows out; a Column "
+                "of Spark goes behind the read: toDF().where(column)"
+            )
         table = self.refresh().handle
         live = reader.live_jobs(jobs, consistency, splits, tls_root_certificates)
         rows = reader.read_table(self._spark, table, columns, where, consistency, splits, live)
@@ -861,88 +873,6 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls):
         """
         self._check_has(keys, self._key("lookup"))
         return reader.lookup(keys, self.refresh().handle, columns)
-
-    def flush(self) -> None:
-        """Move the log of every shard into a flushed SSTable.
-
-        A job that runs elsewhere is fenced.
-        """
-        if (jobs := self._running_jobs()) is not None:
-            jobs.flush()
-            return
-        for shard in own_shards(self._table):
-            self._table.start_job(shard=shard.shard_id).close(flush=True)
-
-    def compact(self, *, flush: bool = False, count_logs: bool = True) -> lancemem.CompactionResult:
-        """Move what was flushed into the base table, in one commit by the driver.
-
-        In deletion-vector mode one task per shard looks up first what its SSTables supersede, and
-        the driver reads no keys.
-
-        Args:
-            flush: Call `flush` first, so that every row reaches the base table. Default: False.
-            count_logs: Count the rows that stay in logs, which reads them. Default: True.
-
-        Returns:
-            A report that lists what became of each SSTable, and why.
-
-        Example:
-            table.compact(flush=True)
-        """
-        if flush:
-            self.flush()
-        if self._table.deletion_vectors:
-            with self._described("compaction of"), own_errors():
-                check_workers(self._spark)
-                maintenance.look_up(self._spark, self._table)
-        return self._table.compact(count_logs=count_logs)
-
-    def alter(
-        self,
-        *,
-        deletion_vectors: bool | None = None,
-        changelog: Literal["stored", "flushed"] | EllipsisType | None = ...,
-        changelog_retention: timedelta | None = None,
-    ) -> int:
-        """Change settings of the table, as `lancemem.Table.alter` does. Runs on the driver.
-
-        Args:
-            deletion_vectors: Whether deletion-vector mode is on. Default: as it is.
-            changelog: "stored" stores the changes of each compaction, "flushed" the changes of each
-                flush, None ends that. Default: as it is.
-            changelog_retention: How long stored changes are kept. Default: as it is.
-
-        Returns:
-            The version of the base table that records the settings.
-
-        Raises:
-            InvalidInputError: No setting is named, or one cannot be used.
-        """
-        return self._table.alter(
-            deletion_vectors=deletion_vectors,
-            changelog=changelog,
-            changelog_retention=changelog_retention,
-        )
-
-    def collect_garbage(
-        self, *, dry_run: bool = False, older_than: timedelta | None = None
-    ) -> lancemem.CollectionResult:
-        """Remove what no reader has needed for `older_than`. Runs on the driver.
-
-        Executors that read a snapshot for longer than that may fail: the driver does not see their
-        reads.
-
-        Args:
-            dry_run: List each thing with its reason, and write nothing. Default: False.
-            older_than: How long a thing must have been unneeded. Default: 1 hour.
-
-        Returns:
-            What was removed, each thing with its reason.
-
-        Raises:
-            InvalidInputError: As in `lancemem.Table.collect_garbage`.
-        """
-        return self._table.collect_garbage(dry_run=dry_run, older_than=older_than)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Describe the newest versions of the base table, newest first, as Delta's `history`.

@@ -1,0 +1,202 @@
+"""What the benches print and write: which side is faster, tables, pictures and a sitting.
+
+Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, and that a
+sitting of all benches replaces and resumes nothing. Not here: any measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from matplotlib import pyplot as plt
+
+from benches import pages, sitting
+from benches.spark import picture as spark_picture
+from benches.write import machine, picture, report
+from benches.write.stats import Comparison, Goal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def rates(bench: str, ours: list[float], theirs: list[float], **facts: object) -> Comparison:
+    facts = {"kind": "int64", "order": "random", "batch": 1_000, **facts}
+    return Comparison(bench, "int64, random, batch 1,000", "pylance", "rows/s", ours, theirs,
+                      Goal(3.0), facts=facts)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("unit", "inverse", "ours", "theirs", "faster"),
+    [
+        ("rows/s", False, [20.0] * 3, [10.0] * 3, "lancemem"),
+        ("rows/s", False, [10.0] * 3, [20.0] * 3, "the peer"),
+        ("ms", False, [10.0] * 3, [20.0] * 3, "lancemem"),
+        ("ms", False, [20.0] * 3, [10.0] * 3, "the peer"),
+        ("s", True, [10.0] * 3, [20.0] * 3, "lancemem"),
+        ("s", True, [20.0] * 3, [10.0] * 3, "the peer"),
+        ("ms", False, [9.0, 11.0, 10.0], [10.0] * 3, "within noise"),
+    ],
+)
+def test_a_table_names_the_side_that_is_faster_be_it_the_peer(
+    unit: str, inverse: bool, ours: list[float], theirs: list[float], faster: str
+) -> None:
+    line = Comparison("x", "x", "the peer", unit, ours, theirs, inverse=inverse)
+    assert line.faster() == faster
+
+
+def test_bursts_and_sustained_rates_have_a_table_each() -> None:
+    found = [
+        rates("put", [30.0] * 3, [2.0] * 3),
+        rates("put-sustained", [1.0] * 3, [2.0] * 3),
+    ]
+    (burst, first), (sustained, second) = report.tables(found)
+    assert burst.endswith("bursts")
+    assert sustained.endswith("flush and close included")
+    assert "**15.00**" in first[2]
+    assert "| lancemem |" in first[2]
+    assert "**0.50**" in second[2]
+    assert "| pylance |" in second[2]
+
+
+def test_a_page_of_the_write_path_is_made_of_what_was_kept(tmp_path: Path) -> None:
+    store, page = tmp_path / "results.json", tmp_path / "RESULTS.md"
+    found = [rates("put", [30.0] * 3, [2.0] * 3), rates("put-sustained", [3.0] * 3, [2.0] * 3)]
+    report.keep(store, "put", found, quick=True, folder=tmp_path)
+    report.write(store, page)
+    text = page.read_text()
+    assert text.startswith("# The write path against its peers")
+    assert text.count("A quick run, with few pairs: not a result.") == 2
+    assert text.count("\n## ") == 2
+    assert set(report.load(store)) == {"put", "put-sustained"}
+
+
+def test_the_picture_of_puts_shows_absolute_rates_on_linear_axes_from_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plt, "close", drawn.append)
+    found = {
+        "put": [rates("put", [3e7, 2e7, 4e7], [2e6] * 3, batch=size) for size in (1, 1_000)],
+        "put-sustained": [rates("put-sustained", [3e6] * 3, [2e6] * 3)],
+    }
+    assert picture.draw(found, tmp_path / "write.png")
+    assert (tmp_path / "write.png").stat().st_size > 10_000
+    [figure] = drawn
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title() for axes in shown] == ["pylance, batch 1", "pylance, batch 1,000"]
+    assert all(axes.get_yscale() == "linear" and axes.get_ylim()[0] == 0 for axes in shown)
+    assert {round(bar.get_height(), 6) for bar in shown[0].patches} == {30.0, 3.0, 2.0}
+    monkeypatch.undo()
+    plt.close(figure)
+
+
+def test_nothing_is_drawn_without_figures(tmp_path: Path) -> None:
+    assert not picture.draw({}, tmp_path / "write.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+SPARK = """
+| `upsert` of 5,000,000 rows | 0.80 M rows/s | 1.42 M rows/s (`mapInArrow` that counts) | 56% |
+| objects after 1,000 micro-batches | at most 8866 | at most 4562 (in the first half) | |
+| micro-batch of 1,000 rows, p50 | lancemem (Spark 4.1.0) | 151 ms |  |
+| micro-batch of 1,000 rows, p50 | Delta 4.4.0 `MERGE` (Spark 4.1.0) | 10949 ms | 72.5 x |
+| 4 writers, 100 batches | Delta 4.4.0 `MERGE` | not done after 10 minutes | |
+| 1,000,000 rows, 10 upserts of 200,000, a full read | Paimon 0.9.0 | not run: no jar | |
+"""
+
+
+def test_the_picture_of_spark_has_absolute_rates_and_times() -> None:
+    rows = spark_picture.rows_of(SPARK)
+    assert spark_picture.rates(rows) == [spark_picture.Rate("upsert", 0.8, 1.42)]
+    found = [(it.case, it.engine, it.time, it.text) for it in spark_picture.times(rows)]
+    assert found == [
+        ("a micro-batch, ms", "lancemem", 151.0, "151"),
+        ("a micro-batch, ms", "Delta 4.4.0", 10949.0, "10,949"),
+        ("4 writers, s", "Delta 4.4.0", None, "not done after 10 minutes"),
+        ("load and read, s", "Paimon 0.9.0", None, "not run"),
+    ]
+
+
+def test_a_page_of_a_sitting_is_not_replaced(tmp_path: Path) -> None:
+    usual = tmp_path / "usual" / "RESULTS.md"
+    assert pages.place(usual, None) == usual
+    usual.write_text("old")
+    assert pages.place(usual, None) == usual, "its usual place has the newest page"
+    made = pages.place(usual, tmp_path / "sitting")
+    made.write_text("first")
+    with pytest.raises(SystemExit, match="no result is replaced: name another folder"):
+        pages.place(usual, tmp_path / "sitting")
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[sitting.Part]:
+    """Give one bench that writes a page, and one that fails."""
+    writes = (
+        "import sys, pathlib; print('measured');"
+        "pathlib.Path(sys.argv[-1], 'RESULTS-one.md').write_text(' '.join(sys.argv[1:-1]))"
+    )
+    found = [
+        sitting.Part("one", (sys.executable, "-c", writes), ("--quick",), ("--full",)),
+        sitting.Part("two", (sys.executable, "-c", "raise SystemExit(3)"), writes=False),
+    ]
+    monkeypatch.setattr(sitting, "PARTS", found)
+    monkeypatch.setattr(machine, "commit", lambda: "abc")
+    return found
+
+
+def test_a_sitting_writes_each_result_as_it_goes_and_names_what_failed(
+    tmp_path: Path, parts: list[sitting.Part], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "all"
+    assert sitting.Sitting(folder, "abc", quick=True).run(parts) == 1
+    assert (folder / "RESULTS-one.md").read_text() == "--quick --results"
+    assert (folder / "one.txt").read_text() == "measured\n"
+    told = capsys.readouterr().out
+    assert "part 1 of 2: one" in told
+    assert "commit abc" in told
+    assert "load" in told
+    assert "cores" in told
+    assert "failed: two" in told
+    log = json.loads((folder / "sitting.json").read_text())
+    assert [(part["name"], part["status"]) for part in log["parts"]] == [("one", 0), ("two", 3)]
+    assert "| two |" in (folder / "SITTING.md").read_text()
+    assert str(tmp_path) not in (folder / "SITTING.md").read_text()
+
+
+def test_a_sitting_neither_resumes_nor_replaces_another(
+    tmp_path: Path, parts: list[sitting.Part]
+) -> None:
+    sitting.Sitting(tmp_path / "all", "abc", quick=False).run(parts[:1])
+    with pytest.raises(SystemExit, match="neither resumes nor replaces"):
+        sitting.Sitting(tmp_path / "all", "abc", quick=False)
+    assert (tmp_path / "all" / "RESULTS-one.md").read_text() == "--full --results"
+
+
+def test_a_sitting_stops_where_the_commit_changes(
+    tmp_path: Path, parts: list[sitting.Part], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = sitting.Sitting(tmp_path / "all", "abc", quick=False)
+    monkeypatch.setattr(machine, "commit", lambda: "def")
+    with pytest.raises(SystemExit, match="began at abc, and this is def"):
+        begun.run(parts)
+
+
+def test_only_a_whole_sitting_is_published(tmp_path: Path, parts: list[sitting.Part]) -> None:
+    sitting.Sitting(tmp_path / "all", "abc", quick=False).run(parts)
+    with pytest.raises(SystemExit, match="is not published"):
+        sitting.publish(tmp_path / "all")
+
+
+def test_a_sitting_measures_no_changed_sources(
+    monkeypatch: pytest.MonkeyPatch, parts: list[sitting.Part]
+) -> None:
+    monkeypatch.setattr(machine, "commit", lambda: "abc with changes in rust/")
+    monkeypatch.setattr(sys, "argv", ["sitting", "--only", parts[0].name])
+    with pytest.raises(SystemExit, match="a sitting measures one commit"):
+        sitting.main()
