@@ -47,7 +47,7 @@ SHELL := /bin/bash
 .PHONY: help setup build wheel docs fmt fmt-check tidy deny lint lint-text lint-python lint-rust \
 	test test-core test-sim test-rust test-py test-spark smoke-oldest-spark sim schedules soak \
 	kills spark-kills cuts takeovers chaos fuzz mutants table-mutants demo demo-search bench bench-write \
-	bench-compact bench-changes bench-read bench-search bench-roaring bench-spark bench-all bench-build ci clean
+	bench-compact bench-changes bench-merge bench-read bench-search bench-roaring bench-spark bench-all bench-build ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -326,6 +326,9 @@ bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 
 bench-changes: $(MODULE) ## change feeds beside deltalake's, where it is installed; BENCH_ARGS="--full"
 	$(BIN)/python -m benches.changes $(BENCH_ARGS)
+
+bench-merge: $(MODULE) ## tables with a merge rule beside those without; BENCH_ARGS="--quick"
+	$(BIN)/python -m benches.merge $(BENCH_ARGS)
 
 bench-roaring: $(TOOLS) $(PEERS) ## the roaring table of PIP-16; BENCH_ARGS="--rows 20/2000000"
 	$(BIN)/python -m benches.roaring $(BENCH_ARGS)

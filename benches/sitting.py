@@ -50,6 +50,7 @@ PARTS = [
     _of("compact", quick=("--quick",)),
     _of("compact.one_row", quick=("200000", "--compactions", "3"), writes=False),
     _of("changes", full=("--full",)),
+    _of("merge", quick=("--quick",)),
     _of("search", quick=("--quick",)),
     _of("search.text", quick=("--rounds", "1"), writes=False),
     _of("held_shards", quick=("--rounds", "5"), writes=False),

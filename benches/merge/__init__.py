@@ -1,0 +1,1 @@
+"""Tables with a merge rule beside tables without one, `merge_insert` and `keep_newest`."""

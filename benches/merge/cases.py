@@ -1,0 +1,211 @@
+"""Puts, scans, look-ups and compactions of a table with `sequence_by`, beside the same without.
+
+Owns: the clocks, the order of the sides, and the check of what a read returns. Does not own: the
+tables, the stream in Spark (`stream`), or the page.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import lancemem
+from benches.compact import tables as copies
+from benches.merge import tables
+from benches.write.runner import Sample, Settings, Side, column, interleave
+from benches.write.stats import Comparison, Goal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SHARE, SSTABLES = 0.1, 4
+LOOKUP_SSTABLES, LOOKUPS = 5, 50
+PUTS = {1: 300, 100: 200, 10_000: 30}
+PLAIN, NO_RULE, MERGE = "plain Lance scan", "no rule", "merge_insert"
+
+
+def _clock(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def puts(settings: Settings, base: Path) -> list[Comparison]:
+    """Put durable batches into an SSTable-less table, with a rule and without one."""
+    found = []
+    for size, count in PUTS.items():
+        times = np.arange(size, dtype=np.int64)
+        batches = [
+            tables.rows(np.arange(number * size, (number + 1) * size), number, times)
+            for number in range(count)
+        ]
+
+        def put(place: Path, *, ruled: bool, batches: list[pa.Table] = batches) -> Sample:
+            path = copies.copy(base, place.name)
+            with tables.enable(path, ruled=ruled).start_job(shard=0) as job:
+                job.put(batches[0])
+                seconds = _clock(lambda: [job.put(batch) for batch in batches])
+            copies.remove(path)
+            return {"rate": sum(len(batch) for batch in batches) / seconds}
+
+        sides: dict[str, Side] = {
+            "ours": partial(put, ruled=True),
+            "theirs": partial(put, ruled=False),
+        }
+        runs = interleave(settings, sides)
+        found.append(
+            Comparison(
+                "put", f"durable put, batch {size:,}", NO_RULE, "rows/s",
+                column(runs["ours"], "rate"), column(runs["theirs"], "rate"), Goal(0.95),
+            )
+        )  # fmt: skip
+    return found
+
+
+def scans(settings: Settings, base: Path, base_rows: int) -> list[Comparison]:
+    """Read all columns of a snapshot for the first time and again."""
+    changed = tables.late_and_new(base_rows, SHARE, 7)
+    ruled = tables.above(base, changed, SSTABLES, ruled=True)
+    without = tables.above(base, changed, SSTABLES, ruled=False)
+
+    def read(path: Path, _: Path) -> Sample:
+        scan = lancemem.open_table(str(path)).scan(consistency="flushed")
+        seen: list[int] = []
+        first = _clock(lambda: seen.append(sum(batch.num_rows for batch in scan)))
+        again = _clock(lambda: seen.append(sum(batch.num_rows for batch in scan)))
+        if seen != [base_rows, base_rows]:
+            message = f"{path.name} has {seen} rows, not {base_rows}"
+            raise AssertionError(message)
+        return {"first": first * 1e3, "again": again * 1e3}
+
+    def plain(_: Path) -> Sample:
+        dataset = lance.dataset(str(base))
+        first, again = (_clock(lambda: sum(map(len, dataset.to_batches()))) for _ in range(2))
+        return {"first": first * 1e3, "again": again * 1e3}
+
+    sides: dict[str, Side] = {
+        "ours": partial(read, ruled),
+        NO_RULE: partial(read, without),
+        PLAIN: plain,
+    }
+    runs = interleave(settings, sides)
+    goals = {("first", PLAIN): 1.35, ("again", PLAIN): 1.2}
+    found = []
+    for what in ("first", "again"):
+        for peer in (PLAIN, NO_RULE):
+            bound = goals.get((what, peer))
+            found.append(
+                Comparison(
+                    "scan", f"scan of {base_rows:,} rows, 10 % contested, {what}", peer, "ms",
+                    column(runs["ours"], what), column(runs[peer], what),
+                    Goal(bound, at_least=False) if bound else None,
+                )
+            )  # fmt: skip
+    for path in (ruled, without):
+        copies.remove(path)
+    return found
+
+
+def lookups(settings: Settings, base: Path, base_rows: int) -> list[Comparison]:
+    """Get one key and a thousand keys at random from five SSTables and the base."""
+    changed = tables.late_and_new(base_rows, SHARE, 11)
+    paths = [tables.above(base, changed, LOOKUP_SSTABLES, ruled=ruled) for ruled in (True, False)]
+    opened = [lancemem.open_table(str(path)) for path in paths]
+    found = []
+    for count, calls in ((1, LOOKUPS), (1_000, LOOKUPS // 10)):
+        random = np.random.default_rng(count)
+        keys = [random.choice(base_rows, count, replace=False).tolist() for _ in range(calls)]
+
+        def get(table: lancemem.Table, _: Path, keys: list[list[int]] = keys) -> Sample:
+            table.get(keys[0])
+            seconds = _clock(lambda: [table.get(some) for some in keys])
+            return {"ms": seconds * 1e3 / len(keys)}
+
+        sides: dict[str, Side] = {
+            "ours": partial(get, opened[0]),
+            "theirs": partial(get, opened[1]),
+        }
+        runs = interleave(settings, sides)
+        found.append(
+            Comparison(
+                "get", f"get of {count:,} of {base_rows:,} rows, {LOOKUP_SSTABLES} SSTables",
+                NO_RULE, "ms", column(runs["ours"], "ms"), column(runs["theirs"], "ms"),
+                Goal(1.5, at_least=False),
+            )
+        )  # fmt: skip
+    del opened
+    for path in paths:
+        copies.remove(path)
+    return found
+
+
+def compactions(settings: Settings, base: Path, base_rows: int) -> list[Comparison]:
+    """Compact contested rows, beside `merge_insert` of the winners and a table without a rule."""
+    changed = tables.late_and_new(base_rows, SHARE, 13)
+    won = tables.winners(changed)
+    ruled = tables.above(base, changed, SSTABLES, ruled=True)
+    without = tables.above(base, changed, SSTABLES, ruled=False)
+
+    def compact(source: Path, _: Path) -> Sample:
+        path = copies.copy(source)
+        table = lancemem.open_table(str(path))
+        before = copies.sizes(path)
+        seconds = _clock(table.compact)
+        written = copies.written(before, copies.sizes(path))
+        if source == ruled:
+            _same_rows(path, base_rows, won)
+        copies.remove(path)
+        return {"seconds": seconds, "bytes": written}
+
+    def merge_insert(_: Path) -> Sample:
+        path = copies.copy(base)
+        before = copies.sizes(path)
+        merge = lance.dataset(str(path)).merge_insert("id").when_matched_update_all()
+        seconds = _clock(lambda: merge.when_not_matched_insert_all().execute(won))
+        written = copies.written(before, copies.sizes(path))
+        copies.remove(path)
+        return {"seconds": seconds, "bytes": written}
+
+    sides: dict[str, Side] = {
+        "ours": partial(compact, ruled),
+        NO_RULE: partial(compact, without),
+        MERGE: merge_insert,
+    }
+    runs = interleave(settings, sides)
+    label = f"compaction of {changed.num_rows:,} contested of {base_rows:,} rows"
+    found = [
+        Comparison(
+            "compact", label, MERGE, "s", column(runs["ours"], "seconds"),
+            column(runs[MERGE], "seconds"), Goal(1.0), inverse=True,
+        ),
+        Comparison(
+            "compact", label, NO_RULE, "s", column(runs["ours"], "seconds"),
+            column(runs[NO_RULE], "seconds"), Goal(1.3, at_least=False),
+        ),
+        Comparison(
+            "compact", f"{label}: bytes of the commit", "the rows that won", "bytes",
+            column(runs["ours"], "bytes"), [float(won.nbytes)] * len(runs["ours"]),
+            Goal(1.2, at_least=False),
+        ),
+    ]  # fmt: skip
+    for path in (ruled, without):
+        copies.remove(path)
+    return found
+
+
+def _same_rows(path: Path, base_rows: int, won: pa.Table) -> None:
+    """Compare the winners with what pylance reads after the compaction."""
+    dataset = lance.dataset(str(path))
+    changed = dataset.to_table(["id", "ts", "number"], filter=f"ts <> {tables.BASE_TIME}")
+    expected = won.filter(pa.array(won["ts"].to_numpy() != tables.BASE_TIME))
+    expected = expected.select(["id", "ts", "number"])
+    same = changed.sort_by("id").equals(expected.sort_by("id").cast(changed.schema))
+    if dataset.count_rows() != base_rows or not same:
+        message = f"{path.name} does not have the rows of the rule after its compaction"
+        raise AssertionError(message)

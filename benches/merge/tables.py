@@ -1,0 +1,86 @@
+"""Twin tables, one with a merge rule and one without, over the same rows.
+
+Owns: the base that pylance writes, the newer rows with and without their place in event time, and
+the SSTables above the base. Does not own: the measurements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import lancemem
+from benches.compact import tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = {b"lance-schema:unenforced-primary-key": b"true"}
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False, metadata=KEY),
+        pa.field("ts", pa.int64()),
+        pa.field("number", pa.float64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+PAYLOAD_BYTES = 32
+CHUNK_ROWS = 1_000_000
+# Rows of the base lie in the middle of event time: about half of the newer rows are late.
+BASE_TIME, LAST_TIME = 500_000, 1_000_000
+
+
+def rows(ids: np.ndarray, seed: int, times: np.ndarray | None = None) -> pa.Table:
+    """Make rows of random numbers and bytes; without `times` all are of the base's time."""
+    random = np.random.default_rng(seed)
+    count = len(ids)
+    payload = pa.Array.from_buffers(
+        pa.binary(PAYLOAD_BYTES), count, [None, pa.py_buffer(random.bytes(count * PAYLOAD_BYTES))]
+    ).cast(pa.binary())
+    stamps = np.full(count, BASE_TIME) if times is None else times
+    columns = [pa.array(ids, pa.int64()), pa.array(stamps, pa.int64()), random.random(count)]
+    return pa.table([*columns[:2], pa.array(columns[2]), payload], schema=SCHEMA)
+
+
+def late_and_new(base_rows: int, share: float, seed: int) -> pa.Table:
+    """Choose keys of the base at random; give them rows of random times."""
+    random = np.random.default_rng(seed)
+    ids = random.choice(base_rows, int(base_rows * share), replace=False)
+    return rows(ids, seed + 1, random.integers(0, LAST_TIME, len(ids)))
+
+
+def winners(changed: pa.Table) -> pa.Table:
+    """Keep the rows that win against the base by their time."""
+    return changed.filter(pa.array(changed["ts"].to_numpy() >= BASE_TIME))
+
+
+def make_base(folder: Path, base_rows: int) -> Path:
+    """Write the base table with pylance."""
+    path = folder / f"base-{base_rows}.lance"
+    for start in range(0, base_rows, CHUNK_ROWS):
+        ids = np.arange(start, min(start + CHUNK_ROWS, base_rows))
+        lance.write_dataset(rows(ids, start), str(path), mode="append" if start else "create")
+    return path
+
+
+def enable(path: Path, *, ruled: bool) -> lancemem.Table:
+    """Enable a copy of the base, with `sequence_by` or without a rule."""
+    if ruled:
+        return lancemem.enable(str(path), sequence_by=["ts"], config=tables.CONFIG)
+    return lancemem.enable(str(path), config=tables.CONFIG)
+
+
+def above(base: Path, changed: pa.Table, sstables: int, *, ruled: bool) -> Path:
+    """Copy the base and flush the changed rows into SSTables above it."""
+    path = tables.copy(base, "ruled" if ruled else "plain")
+    table = enable(path, ruled=ruled)
+    each = -(-changed.num_rows // sstables)
+    with table.start_job(shard=0, config=tables.CONFIG) as job:
+        for start in range(0, changed.num_rows, each):
+            for batch in changed.slice(start, each).to_batches(max_chunksize=tables.PUT_ROWS):
+                job.put(batch, durable=False)
+            job.flush()
+    return path
