@@ -1010,7 +1010,8 @@ class Table:
     def merge_rule(self) -> MergeRule | None:
         """The rule by which the row of a key is made; None where the last event of a key wins.
 
-        It is chosen when the table is created or enabled, and never changes (docs/merge-engines.md).
+        It is chosen when the table is created or enabled, and never changes. See
+        docs/merge-engines.md.
         """
 
     @property
