@@ -350,6 +350,9 @@ READS = {
         Input,
         r"count after compact\(flush=True\)",
     ),
+    "the where of an update in a read": Mistake(
+        lambda it: loose(it).to_table(where="n = 1"), Input, "takes a condition as filter="
+    ),
     "a count by its name elsewhere": Mistake(
         lambda it: loose(it).count("n = 1"), AttributeError, r"count_rows\(filter\) counts rows"
     ),

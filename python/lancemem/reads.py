@@ -5,9 +5,10 @@ Owns their Python forms. Does not own the scan, which the extension plans and ru
 
 from __future__ import annotations
 
+import functools
 import operator
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lancemem import _lancemem
 from lancemem.query_text import of_full_text
@@ -16,7 +17,7 @@ from lancemem.scan import Scan
 from lancemem.snapshot import Snapshot, given_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     import lance
@@ -44,6 +45,23 @@ if TYPE_CHECKING:
 
 __all__ = ["TableReads"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _takes_filter(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Name `filter=` where a read gets the `where=` of `update`, `delete` and Spark."""
+
+    @functools.wraps(call)
+    def checked(*args: _P.args, **named: _P.kwargs) -> _T:
+        if "where" in named:
+            raise _lancemem.InvalidInputError(
+                f"{call.__name__} takes a condition as filter=; where= is of update and delete"
+            )
+        return call(*args, **named)
+
+    return checked
+
 
 class TableReads(_lancemem.Table):
     """The reads of `Table`."""
@@ -51,6 +69,7 @@ class TableReads(_lancemem.Table):
     _storage_options: dict[str, str] | None = None
     _verify_sstables: bool = True
 
+    @_takes_filter
     def scan(  # noqa: PLR0913 - each is an argument of a read
         self,
         columns: _Columns | None = None,
@@ -199,6 +218,7 @@ class TableReads(_lancemem.Table):
 
     # --- all rows ---
 
+    @_takes_filter
     def to_table(  # noqa: PLR0913 - the arguments of a scan
         self,
         columns: _Columns | None = None,
@@ -233,6 +253,7 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         return self.scan(columns, filter, limit, offset, order_by=order_by, **level).to_table()
 
+    @_takes_filter
     def to_pandas(
         self,
         columns: _Columns | None = None,
@@ -265,6 +286,7 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         return self.scan(columns, filter, order_by=order_by, **level).to_pandas(**options)
 
+    @_takes_filter
     def to_polars(
         self,
         columns: _Columns | None = None,
@@ -319,6 +341,7 @@ class TableReads(_lancemem.Table):
             raise _lancemem.InvalidInputError(f"head reads 0 rows or more, got n={n}")
         return self.scan(columns, limit=n).to_table()
 
+    @_takes_filter
     def count_rows(
         self,
         filter: _Filter | None = None,  # noqa: A002

@@ -17,6 +17,8 @@ import lancemem
 from lancemem.spark import LancememTable, merge_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 DDL = "id long, ts long, v double"
@@ -118,7 +120,7 @@ def test_the_first_row_of_a_key_is_not_updated_through_spark(
     )
     rows = spark.createDataFrame([(1, 1, 0.5)], DDL)
     table.upsert(rows)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: table.update("id = 1", {"v": "v + 1"}),
         lambda: table.merge(rows, "t.id = s.id").whenMatchedUpdateAll().execute(),
     ]
