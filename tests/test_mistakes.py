@@ -306,6 +306,9 @@ WRITERS = {
     ),
 }
 READS = {
+    "a text in double quotes": Mistake(
+        lambda it: it.table.count_rows('name = "Ada"'), Input, "a text has single quotes: 'Ada'"
+    ),
     "a column with a typing error": Mistake(
         lambda it: it.table.to_table(["names"]),
         Input,

@@ -123,11 +123,18 @@ pub(super) fn parsed(
 ) -> Result<Expr> {
     refuse_long_text(sql, "filter")?;
     numerals::parse(session, schema, sql).map_err(|error| {
-        match words::to_quote(session, schema, sql) {
-            Some(name) => Error::input(format!(
+        if let Some(name) = words::to_quote(session, schema, sql) {
+            return Error::input(format!(
                 "{action}: {name} is a word of SQL; write the column as \"{name}\""
-            )),
-            None => invalid(action, error),
+            ));
+        }
+        let error = invalid(action, error);
+        match (words::meant_as_text(schema, sql), error) {
+            (Some(text), Error::InvalidInput { mut message, source }) => {
+                message = format!("{message}; a text has single quotes: '{text}'");
+                Error::InvalidInput { message, source }
+            }
+            (_, error) => error,
         }
     })
 }

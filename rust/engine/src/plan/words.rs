@@ -1,6 +1,7 @@
-//! Columns whose names are reserved words of SQL.
+//! Words of a condition that are quoted wrongly.
 //!
-//! Owns: which column has to be quoted so that a condition can be parsed.
+//! Owns: which column has to be quoted so that a condition can be parsed, and which text stands in
+//! the quotes of a column.
 //! Does not own: the parser, or its other errors.
 
 use datafusion::common::DFSchema;
@@ -29,9 +30,25 @@ pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Optio
         });
         state.sql_to_expr(&text.collect::<String>(), &dialect).is_ok()
     };
+    if parses(&[]) {
+        return None;
+    }
     // Where several columns have to be quoted, the first is returned.
     let alone = names.iter().find(|name| parses(&[**name]));
     alone.or_else(|| names.first().filter(|_| parses(&names))).map(|name| (*name).to_owned())
+}
+
+/// The first word in double quotes that is no column: a text, as other languages write it.
+pub fn meant_as_text(schema: &DFSchema, sql: &str) -> Option<String> {
+    let words = Tokenizer::new(&GenericDialect {}, sql).tokenize().ok()?;
+    let fields = std::iter::once(false).chain(words.iter().map(|word| *word == Token::Period));
+    words.iter().zip(fields).find_map(|(word, is_field)| match word {
+        Token::Word(word) if word.quote_style == Some('"') && !is_field => {
+            let is_column = schema.fields().iter().any(|field| *field.name() == word.value);
+            (!is_column).then(|| word.value.clone())
+        }
+        _ => None,
+    })
 }
 
 fn column<'a>(word: &'a Token, schema: &DFSchema) -> Option<&'a str> {
