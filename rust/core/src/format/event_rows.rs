@@ -44,7 +44,7 @@ impl RowSchema {
             ));
         }
         let accepted = self.accept_whole(batch)?;
-        if mode.replace && self.rule().is_some() { self.replacing(accepted) } else { Ok(accepted) }
+        if mode.replace && self.rule().is_some() { self.replacing(&accepted) } else { Ok(accepted) }
     }
 
     /// The columns that a put gives, in the types of the table.
@@ -159,7 +159,7 @@ impl RowSchema {
     }
 
     /// Accepted rows of a rule that chooses, behind which older events count no more.
-    pub(super) fn replacing(&self, rows: AcceptedRows) -> Result<AcceptedRows> {
+    pub(super) fn replacing(&self, rows: &AcceptedRows) -> Result<AcceptedRows> {
         let place = self.storage().index_of(REPLACE).map_err(|error| internal(&error))?;
         let mut columns = rows.batch.columns().to_vec();
         let all = vec![true; columns[place].as_boolean().len()];

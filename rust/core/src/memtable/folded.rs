@@ -15,6 +15,9 @@ use super::view::MemTableView;
 use crate::merge::{Fold, KeyGroups};
 use crate::types::{Error, Result, RowPosition};
 
+/// A row of a batch that a fold replaces, with the batch and the row of that fold.
+type Replaced = (usize, (usize, usize));
+
 /// Keys that are folded at a time.
 const CHUNK: usize = 8_192;
 
@@ -23,7 +26,7 @@ pub(super) fn folded(view: &MemTableView, fold: &Fold) -> Result<Vec<RecordBatch
     let batches: Vec<RecordBatch> = view.batches().cloned().collect();
     let repeated: Vec<(u32, Vec<usize>)> = repeated(view).into_iter().collect();
     // By batch: the rows that folds replace, each with its fold.
-    let mut replaced: BTreeMap<usize, Vec<(usize, (usize, usize))>> = BTreeMap::new();
+    let mut replaced: BTreeMap<usize, Vec<Replaced>> = BTreeMap::new();
     let mut folds = Vec::new();
     for keys in repeated.chunks(CHUNK) {
         let (mut offsets, mut rows) = (vec![0], Vec::new());

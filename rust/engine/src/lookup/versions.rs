@@ -60,7 +60,7 @@ impl KeyVersions {
 
     /// How many keys the call has.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.wanted.len()
     }
 

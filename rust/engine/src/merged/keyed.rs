@@ -26,7 +26,7 @@ pub async fn merged_for(snapshot: Arc<Snapshot>, keys: &RecordBatch) -> Result<A
     }
     let versions = KeyVersions::of(&snapshot, keys).await?;
     // A key without a row above the base table has the row of the base table.
-    let mut numbers: Vec<Option<u32>> = vec![None; versions.len()];
+    let mut numbers: Vec<Option<u32>> = vec![None; versions.count()];
     let (mut shards, mut asked) = (Vec::new(), Vec::new());
     for (source, rows) in versions.above.iter().enumerate() {
         let shard = shard_of(&snapshot.shards, source);

@@ -135,7 +135,7 @@ struct Contested {
 
 impl Contested {
     fn of(snapshot: &Snapshot, keys: &NumberedKeys, base: &[NumberedRows<()>]) -> Self {
-        let mut events = vec![0_u8; keys.len()];
+        let mut events = vec![0_u8; keys.count()];
         let above = keys.ordinals().iter().flatten();
         for number in base.iter().flat_map(|rows| &rows.ordinals).chain(above) {
             let events = &mut events[*number as usize];

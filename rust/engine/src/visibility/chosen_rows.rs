@@ -171,7 +171,7 @@ fn choose(
     let of_base = fragments.iter().map(|fragment| fragment.events.clone());
     let above = rows_above.iter().map(|source| source.events.clone());
     let events: Vec<RecordBatch> = of_base.chain(above).collect();
-    let groups = KeyGroups::from_ordinals(keys.len(), &ordinals)?;
+    let groups = KeyGroups::from_ordinals(keys.count(), &ordinals)?;
     let winners = rule.winners(&events, &groups)?;
     let mut wins: Vec<Vec<bool>> = ordinals.iter().map(|rows| vec![false; rows.len()]).collect();
     for (source, row) in winners.rows() {

@@ -42,7 +42,7 @@ impl KeysAbove {
 
     /// Number of keys.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Self::SsTable(keys) => keys.len(),
             Self::MemTable(keys) => keys.len(),
@@ -81,7 +81,7 @@ impl NumberedKeys {
     /// # Errors
     /// An internal error for more than 2^32 keys.
     pub fn of(form: KeyForm, above: Vec<KeysAbove>) -> Result<Self> {
-        let most = above.iter().map(KeysAbove::len).max().unwrap_or_default();
+        let most = above.iter().map(KeysAbove::count).max().unwrap_or_default();
         let mut keys = Self {
             ordinals: Vec::with_capacity(above.len()),
             numbers: HashTable::with_capacity(most),
@@ -111,7 +111,7 @@ impl NumberedKeys {
         let Self { above, ordinals, numbers, hasher, .. } = self;
         let (above, hasher): (&[KeysAbove], &RandomState) = (above, hasher);
         let source = above.len() - 1;
-        let mut of_source = Vec::with_capacity(above[source].len());
+        let mut of_source = Vec::with_capacity(above[source].count());
         let too_many = |_| Error::internal("more than 2^32 keys are compared");
         let source = u32::try_from(source).map_err(too_many)?;
         for (place, key) in above[source as usize].iter().enumerate() {
@@ -142,7 +142,7 @@ impl NumberedKeys {
 
     /// How many keys there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
