@@ -180,7 +180,7 @@ impl Compaction {
             let sstables = InputSsTables::merged(&snapshot).await?;
             let merged = MergedRows::of(&snapshot)?;
             let plan = Self::with(snapshot, compacted, settings, sstables, BaseRows::default());
-            return Ok(Self { merged, throttle, ..plan });
+            return Ok(Self { throttle, merged, ..plan });
         }
         let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {

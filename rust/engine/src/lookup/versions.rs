@@ -77,11 +77,11 @@ impl KeyVersions {
         let names = snapshot.schema.fields().iter().map(|field| field.name().clone());
         let columns = Columns::of(snapshot, &names.collect::<Vec<_>>())?;
         let found = base::find(snapshot, &self.wanted, &columns, numbers).await?;
-        found.into_iter().map(|answers| self.whole(&columns, answers)).collect()
+        found.iter().map(|answers| self.whole(&columns, answers)).collect()
     }
 
     /// The rows of an answer with the columns of the key.
-    fn whole(&self, columns: &Columns, answers: Answers) -> Result<(RecordBatch, Vec<u32>)> {
+    fn whole(&self, columns: &Columns, answers: &Answers) -> Result<(RecordBatch, Vec<u32>)> {
         let action = "looking up keys";
         let numbers: Vec<u32> = answers.of.iter().map(|(row, _)| *row).collect();
         let of_call = UInt32Array::from(numbers.clone());

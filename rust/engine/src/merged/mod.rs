@@ -56,14 +56,11 @@ pub async fn merged(snapshot: Snapshot, cache: &MergeCache) -> Result<Snapshot> 
     if snapshot.key.is_empty() || snapshot.is_base_only() {
         return Ok(snapshot);
     }
-    let rows = match cache.merged(&snapshot) {
-        Some(rows) => rows,
-        None => {
-            let rows = Arc::new(Box::pin(merged_rows(&snapshot, &fold)).await?);
-            cache.keep_merged(&snapshot, rows.clone());
-            rows
-        }
-    };
+    if let Some(rows) = cache.merged(&snapshot) {
+        return Ok(with_merged(snapshot, &rows));
+    }
+    let rows = Arc::new(Box::pin(merged_rows(&snapshot, &fold)).await?);
+    cache.keep_merged(&snapshot, rows.clone());
     Ok(with_merged(snapshot, &rows))
 }
 

@@ -59,7 +59,7 @@ impl ChosenRows {
         let looks = stream::iter(looks.collect::<Vec<_>>()).buffered(CONCURRENT);
         let fragments: Vec<RowsOfFragment> = looks.try_collect().await?;
         let rule = rule.clone();
-        let chosen = SpawnedTask::spawn_blocking(move || choose(&keys, &above, fragments, &rule));
+        let chosen = SpawnedTask::spawn_blocking(move || choose(&keys, &above, &fragments, &rule));
         let mut chosen = chosen.await.map_err(ended)??;
         chosen.mask.live_rows = live_rows(snapshot, &chosen.mask);
         Ok(chosen)
@@ -106,7 +106,7 @@ async fn of_sstable(
             batches.collect::<Result<_>>()?
         }
     };
-    let events = concatenated(rule, events)?;
+    let events = concatenated(rule, &events)?;
     let mut shown = vec![false; events.num_rows()];
     for place in 0..keys.len() {
         let position = keys.position_of(place) as usize;
@@ -133,15 +133,15 @@ fn of_memtable(
         keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
         events.push(rule.events(&batch)?);
     }
-    let events = concatenated(rule, events)?;
+    let events = concatenated(rule, &events)?;
     let deletes = events.column_by_name(TOMBSTONE).map(arrow_array::cast::AsArray::as_boolean);
     let deletes = deletes.map(|deletes| deletes.values().set_indices()).into_iter().flatten();
     let tombstones = deletes.filter_map(|row| u32::try_from(row).ok()).collect();
     Ok((KeysAbove::MemTable(keys), RowsAbove { events, tombstones }))
 }
 
-fn concatenated(rule: &Choosing, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
-    concat_batches(rule.event_schema(), &batches).context("comparing rows")
+fn concatenated(rule: &Choosing, batches: &[RecordBatch]) -> Result<RecordBatch> {
+    concat_batches(rule.event_schema(), batches).context("comparing rows")
 }
 
 /// The live rows of the base fragment `id` whose keys are in `keys`.
@@ -156,14 +156,14 @@ async fn of_fragment(
     let make = move |rows: &RecordBatch| made_by.base_events(rows);
     let found = NumberedRows::of(snapshot, id, keys, &sequence, make, action).await?;
     let NumberedRows { id, offsets, ordinals, made } = found;
-    Ok(RowsOfFragment { id, offsets, ordinals, events: concatenated(&rule, made)? })
+    Ok(RowsOfFragment { id, offsets, ordinals, events: concatenated(&rule, &made)? })
 }
 
 /// The choice among all rows: those of the base table are the oldest.
 fn choose(
     keys: &NumberedKeys,
     rows_above: &[RowsAbove],
-    fragments: Vec<RowsOfFragment>,
+    fragments: &[RowsOfFragment],
     rule: &Choosing,
 ) -> Result<ChosenRows> {
     let mut ordinals: Vec<&[u32]> = fragments.iter().map(|it| it.ordinals.as_slice()).collect();

@@ -33,7 +33,7 @@ pub enum KeysAbove {
 
 impl KeysAbove {
     /// The keys, in the order of their rows.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+    pub fn keys(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
             Self::SsTable(keys) => Box::new(keys.keys()),
             Self::MemTable(keys) => Box::new(keys.iter()),
@@ -114,7 +114,7 @@ impl NumberedKeys {
         let mut of_source = Vec::with_capacity(above[source].count());
         let too_many = |_| Error::internal("more than 2^32 keys are compared");
         let source = u32::try_from(source).map_err(too_many)?;
-        for (place, key) in above[source as usize].iter().enumerate() {
+        for (place, key) in above[source as usize].keys().enumerate() {
             let place = u32::try_from(place).map_err(too_many)?;
             let next = u32::try_from(numbers.len()).map_err(too_many)?;
             let entry = numbers.entry(
