@@ -185,11 +185,6 @@ def test_a_combining_engine_needs_nullable_columns(table_uri: str) -> None:
     assert table_uri in str(caught.value)
 
 
-@pytest.mark.parametrize("engine", ["partial_update", "aggregation"])
-def test_a_combining_engine_is_not_there_yet(table_uri: str, engine: str) -> None:
-    assert_refused(table_uri, {"merge_engine": engine}, ["cannot create a table", engine])
-
-
 def test_a_table_without_a_key_has_no_rule(table_uri: str) -> None:
     with pytest.raises(lancemem.InvalidInputError, match="needs a table with a primary key"):
         lancemem.create_table(table_uri, SCHEMA, sequence_by="ts")

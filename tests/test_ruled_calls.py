@@ -30,6 +30,9 @@ FIRST_ROW: dict[str, Any] = {"merge_engine": "first_row"}
 SEQUENCE: dict[str, Any] = {"sequence_by": "ts"}
 FORGETFUL: dict[str, Any] = {"sequence_by": "ts", "delete_retention": timedelta(0)}
 RULES = [FIRST_ROW, SEQUENCE, FORGETFUL]
+PARTIAL: dict[str, Any] = {"merge_engine": "partial_update"}
+SUM: dict[str, Any] = {"merge_engine": "aggregation", "aggregates": {"v": "sum"}}
+ALL_RULES = [*RULES, PARTIAL, SUM]
 
 
 def row(k: int, ts: int, v: int) -> pa.Table:
@@ -86,7 +89,7 @@ def test_updates_and_merges_of_sequenced_rows_work(make_table: MakeTable) -> Non
 # --- rows that are compared by age alone ---
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ALL_RULES)
 def test_deletion_vector_mode_is_refused(make_table: MakeTable, rule: dict[str, Any]) -> None:
     table = make_table(SCHEMA, **rule)
     with pytest.raises(lancemem.InvalidInputError, match="deletion-vector mode") as caught:
@@ -95,7 +98,7 @@ def test_deletion_vector_mode_is_refused(make_table: MakeTable, rule: dict[str, 
     assert not table.deletion_vectors
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ALL_RULES)
 def test_a_lance_table_in_deletion_vector_mode_gets_no_rule(
     make_table: MakeTable, rule: dict[str, Any]
 ) -> None:
@@ -110,7 +113,7 @@ def test_a_lance_table_in_deletion_vector_mode_gets_no_rule(
     assert lancemem.enable(table.uri).merge_rule is None
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ALL_RULES)
 def test_changes_of_flushes_are_refused(
     make_table: MakeTable, table_uri: str, rule: dict[str, Any]
 ) -> None:

@@ -281,8 +281,9 @@ def create_table(
             stores those of each flush, and enters deletion-vector mode. Default: changes are
             derived.
         merge_engine: How the events of a key become one row (docs/merge-engines.md): "deduplicate"
-            keeps the last, "first_row" the first. It cannot be changed later. Default:
-            "deduplicate".
+            keeps the last, "first_row" the first, "partial_update" the last value that was given of
+            each column, "aggregation" what the function of each column makes. It cannot be changed
+            later. Default: "deduplicate".
         sequence_by: The columns that order the events of a key, the most significant first.
             Default: the order of arrival.
         aggregates: The function of each column, of `lancemem.agg`, or its name.
@@ -1032,6 +1033,8 @@ class Table:
         self,
         data: _Rows,
         *,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
         txn: _Txn | None = None,
         round_floats: bool = False,
         take_over: bool = False,
@@ -1055,7 +1058,13 @@ class Table:
         - Whole numbers go into an integer column: pandas makes doubles where a value is missing.
 
         Args:
-            data: The rows. Columns may come in any order.
+            data: The rows. Columns may come in any order. A table with `merge_engine=
+                "partial_update"` or `"aggregation"` takes some of the columns.
+            replace: Put whole rows, behind which earlier events of their keys count no more. For
+                tables with a merge rule; in others each row replaces the one before. Default:
+                False.
+            nulls: With "partial_update" what a null does: "set" makes it the value, "keep" leaves
+                the column as it is. Default: "set".
             txn: A transaction id `(app_id, version)`. Each shard takes its rows once: they are
                 durable together with the id, and a shard that has recorded the id takes nothing. Of
                 applications whose name starts with "once:" a shard remembers the 128 whose names
@@ -1986,6 +1995,8 @@ class Job:
         self,
         data: _Rows,
         *,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
         durable: bool | None = None,
         sync_index: bool | None = None,
         sync_search_index: bool | None = None,
@@ -1998,6 +2009,8 @@ class Job:
 
         Args:
             data: The rows, at most 4 GiB. Columns may come in any order.
+            replace: As in `Table.upsert`.
+            nulls: As in `Table.upsert`.
             durable: Replaces this setting of the job for this put. Default: the job's.
             sync_index: Replaces this setting of the job for this put. Default: the job's.
             sync_search_index: The same for this setting. Default: the job's.
@@ -2167,6 +2180,8 @@ class TableWriter:
         self,
         data: _Rows,
         *,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
         durable: bool | None = None,
         sync_index: bool | None = None,
         sync_search_index: bool | None = None,
@@ -2180,6 +2195,8 @@ class TableWriter:
 
         Args:
             data: The rows, at most 4 GiB. Columns may come in any order.
+            replace: As in `Table.upsert`.
+            nulls: As in `Table.upsert`.
             durable: Replaces this setting of the jobs for this put. Default: the jobs'.
             sync_index: Replaces this setting of the jobs for this put. Default: the jobs'.
             sync_search_index: The same for this setting. Default: the jobs'.
@@ -2627,13 +2644,22 @@ class BulkWriter:
         table.commit(writer.finish())
     """
 
-    def upsert(self, data: _Rows, *, round_floats: bool = False) -> None:
+    def upsert(
+        self,
+        data: _Rows,
+        *,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
+        round_floats: bool = False,
+    ) -> None:
         """Add rows, routed to their shards.
 
         Waiting rows are written first where they would fill a MemTable together with these.
 
         Args:
             data: The rows, as in `Table.upsert`.
+            replace: As in `Table.upsert`.
+            nulls: As in `Table.upsert`.
             round_floats: As in `Table.upsert`.
 
         Raises:

@@ -107,7 +107,7 @@ class TableUpdates(_lancemem.Table):
         Raises:
             InvalidInputError: No column is to change, a column is named twice, is of the primary
                 key or not in the table, an expression is not valid, a column cannot hold its
-                value, or the table keeps the first row of each key (docs/event-time.md).
+                value, or the merge engine of the table does not take it (docs/merge-engines.md).
             LancememError: As in `upsert`.
 
         Example:
@@ -115,7 +115,7 @@ class TableUpdates(_lancemem.Table):
             table.update(values={"category": "book"}, where="id = 7")
         """
         key = _key(self, "an update")
-        refuse_first_row(self, "an update")
+        refuse_by_rule(self, "an update")
         expressions, literals = _assignments(set, values, values_sql)
         for changes in (expressions, literals):
             refuse_key_columns(changes, key)
@@ -199,8 +199,8 @@ class TableUpdates(_lancemem.Table):
 
         Raises:
             InvalidInputError: The table has no primary key, `on` is not the primary key, the source
-                lacks a column of it, or the table keeps the first row of each key
-                (docs/event-time.md).
+                lacks a column of it, or the merge engine of the table does not take it
+                (docs/merge-engines.md).
 
         Example:
             (
@@ -212,7 +212,7 @@ class TableUpdates(_lancemem.Table):
             )
         """
         key = _key(self, "a merge")
-        refuse_first_row(self, "a merge")
+        refuse_by_rule(self, "a merge")
         columns = [on] if isinstance(on, str) else on
         if columns is not None and sorted(columns) != sorted(key):
             raise _lancemem.InvalidInputError(
@@ -222,24 +222,31 @@ class TableUpdates(_lancemem.Table):
         return MergeBuilder(self, source)
 
 
-def refuse_first_row(table: _lancemem.Table, what: str) -> None:
-    """Refuse to change rows of a table whose first row of a key stays.
+def refuse_by_rule(table: _lancemem.Table, what: str) -> None:
+    """Refuse to change rows that are read first, where the merge rule would change the result.
 
     Args:
         table: The table.
         what: The call, with its article.
 
     Raises:
-        InvalidInputError: The table has `merge_engine="first_row"`.
+        InvalidInputError: The table has `merge_engine="first_row"`, whose stored row stays, or an
+            engine that merges what is written with what came between.
 
     Example:
-        refuse_first_row(table, "an update")
+        refuse_by_rule(table, "an update")
     """
     rule = table.merge_rule
     if rule is not None and rule.merge_engine == "first_row":
         raise _lancemem.InvalidInputError(
             f"table {table.uri} has merge_engine='first_row': the stored row of a key would hide "
             f"what {what} writes; delete the keys and upsert their new rows"
+        )
+    if rule is not None and rule.merge_engine in ("partial_update", "aggregation"):
+        raise _lancemem.InvalidInputError(
+            f"table {table.uri} has merge_engine='{rule.merge_engine}': what {what} reads and "
+            "writes again would be merged with the stored row; upsert the columns that change, or "
+            "whole rows with replace=True"
         )
 
 

@@ -42,7 +42,7 @@ from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
-from lancemem.updates import refuse_first_row
+from lancemem.updates import refuse_by_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -476,15 +476,15 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Raises:
             InvalidInputError: `set` is empty, names a column of the primary key or no column of the
-                table, or a column cannot hold its value; or the table has no primary key, or keeps
-                the first row of each key (docs/event-time.md).
+                table, or a column cannot hold its value; or the table has no primary key, or a
+                merge engine that does not take it (docs/merge-engines.md).
             StaleTxnError: A shard has taken a newer version of the application.
 
         Example:
             table.update("category = 'book'", {"price": "price * 1.1"})
         """
         key = self._key("update")
-        refuse_first_row(self._table, "an update")
+        refuse_by_rule(self._table, "an update")
         rows = conditions.updated_rows(
             self.refresh(), condition, set or {}, round_floats=round_floats
         )
@@ -565,7 +565,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
-        refuse_first_row(self._table, "a merge")
+        refuse_by_rule(self._table, "a merge")
         return MergeBuilder(self.refresh(), source, condition)
 
     def apply_changes(  # noqa: PLR0913 - all but one by name

@@ -18,6 +18,7 @@ mod flushing;
 mod grouping;
 mod known_bugs;
 mod lost_answers;
+mod merged_rows;
 mod model;
 mod recovery;
 mod repair;

@@ -146,17 +146,6 @@ fn deletes_among_changes_have_the_sequence_of_their_rows() {
     assert!(error.contains("column 'ts' is null in row 1, which is a delete"), "{error}");
 }
 
-#[test]
-fn a_rule_that_combines_is_refused_where_rows_are_accepted() {
-    let schema = table(MergeEngine::FirstRow, &[]).logical().clone();
-    let options =
-        RuleOptions { merge_engine: MergeEngine::PartialUpdate, ..RuleOptions::default() };
-    let key = ["k".to_owned()];
-    let rule = MergeRule::new(&options, &schema, &key).unwrap();
-    let error = RowSchema::with_rule(schema, &key, Some(&rule)).unwrap_err().to_string();
-    assert!(error.contains("merge_engine 'partial_update'"), "{error}");
-}
-
 /// One event of a key.
 #[derive(Clone, Copy, Debug)]
 enum Event {

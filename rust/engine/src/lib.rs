@@ -23,6 +23,7 @@ mod holds;
 mod lance_threads;
 pub mod lookup;
 mod memory_texts;
+mod merged;
 mod metric;
 pub mod plan;
 pub mod provider;
@@ -48,7 +49,7 @@ pub use compaction::{
 pub use errors::{FEW_THREADS, NO_THREAD};
 pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use lance_threads::start_lance_threads;
-pub use lancemem_core::format::Sharding;
+pub use lancemem_core::format::{PutMode, Sharding};
 pub use lancemem_core::merge::{
     Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, MergeRule, NullPolicy, RuleError,
     RuleOptions,

@@ -52,13 +52,17 @@ pub(crate) struct Limits {
     pub stall: Duration,
 }
 
-/// Refuses the newest rows of memory alone where a merge rule may prefer a row of the table to them.
+/// Refuses the newest rows of memory alone where a merge rule may prefer a row of the table to them, or
+/// makes a row of both.
 fn refuse_rule(rows: &RowSchema) -> Result<(), Error> {
-    let Some(rule) = rows.rule() else { return Ok(()) };
+    let chooses = rows.rule().map(|rule| rule.rule());
+    let Some(rule) = chooses.or_else(|| rows.fold().map(|fold| fold.rule())) else {
+        return Ok(());
+    };
     Err(Error::input(format!(
         "the table has merge_engine '{}', so the rows in memory are not the rows of the table; read \
          the table with consistency 'live' and this job",
-        rule.rule().engine().name()
+        rule.engine().name()
     )))
 }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::DataType;
-use lancemem::{Deletes, ShardId, Txn, TypeName, WriteBatch};
+use lancemem::{Deletes, PutMode, ShardId, Txn, TypeName, WriteBatch};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
+use crate::rules::put_mode;
 use crate::runtime::{Here, run_on};
 use crate::values::{Repr, value};
 
@@ -160,7 +161,7 @@ impl BulkWriter {
 
 /// What a call does with its rows: [`Deletes`] that owns its mask.
 pub enum Change {
-    Upsert,
+    Put(PutMode),
     Delete,
     Apply(BooleanArray),
 }
@@ -168,21 +169,28 @@ pub enum Change {
 impl Change {
     /// The change of `rows`.
     pub const fn of<'a>(&'a self, rows: &'a RecordBatch) -> WriteBatch<'a> {
-        let deletes = match self {
-            Self::Upsert => Deletes::None,
-            Self::Delete => Deletes::All,
-            Self::Apply(mask) => Deletes::Mask(mask),
-        };
-        WriteBatch::new(rows, deletes)
+        match self {
+            Self::Put(mode) => WriteBatch::new(rows, Deletes::None).with_mode(*mode),
+            Self::Delete => WriteBatch::new(rows, Deletes::All),
+            Self::Apply(mask) => WriteBatch::new(rows, Deletes::Mask(mask)),
+        }
     }
 }
 
 #[pymethods]
 impl BulkWriter {
     #[doc = docstring!("BulkWriter.upsert")]
-    #[pyo3(signature = (data, *, round_floats=false))]
-    fn upsert(&self, py: Python<'_>, data: &Bound<'_, PyAny>, round_floats: bool) -> PyResult<()> {
-        self.write(py, input::batch(data)?, Change::Upsert, round_floats)
+    #[pyo3(signature = (data, *, replace=false, nulls=None, round_floats=false))]
+    fn upsert(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        replace: bool,
+        nulls: Option<&str>,
+        round_floats: bool,
+    ) -> PyResult<()> {
+        let change = Change::Put(put_mode(&self.uri, replace, nulls)?);
+        self.write(py, input::batch(data)?, change, round_floats)
     }
 
     #[doc = docstring!("BulkWriter.delete")]

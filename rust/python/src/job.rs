@@ -14,6 +14,7 @@ use crate::docs::docstring;
 use crate::durations::Millis;
 use crate::input;
 use crate::keys;
+use crate::rules::put_mode;
 use crate::runtime::{Here, run_on};
 use crate::serve::{self, Endpoint};
 use crate::values::{Acknowledged, JobStats};
@@ -49,14 +50,16 @@ impl Job {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            data, *, durable=None, sync_index=None, sync_search_index=None, txn=None,
-            round_floats=false
+            data, *, replace=false, nulls=None, durable=None, sync_index=None,
+            sync_search_index=None, txn=None, round_floats=false
         )
     )]
     fn put(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
+        replace: bool,
+        nulls: Option<&str>,
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
@@ -65,7 +68,8 @@ impl Job {
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
         let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats };
-        write(py, &self.uri, self.inner()?, rows, Change::Upsert, promise)
+        let change = Change::Put(put_mode(&self.uri, replace, nulls)?);
+        write(py, &self.uri, self.inner()?, rows, change, promise)
     }
 
     #[doc = docstring!("Job.delete")]

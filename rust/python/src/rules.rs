@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lancemem::{
-    Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, NullPolicy, RuleError,
+    Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, NullPolicy, PutMode, RuleError,
     RuleOptions,
 };
 use pyo3::intern;
@@ -77,6 +77,12 @@ impl RuleArguments<'_, '_> {
     }
 }
 
+/// How a call puts its rows.
+pub fn put_mode(uri: &str, replace: bool, nulls: Option<&str>) -> PyResult<PutMode> {
+    let nulls = nulls.map(|name| chosen(uri, "nulls", name, NullPolicy::from_name)).transpose()?;
+    Ok(PutMode { replace, nulls })
+}
+
 /// The value of an option, or the error that names table and option.
 fn given<T>(uri: &str, option: &str, value: Given<T>) -> PyResult<T> {
     let refused = |why: String| InvalidInputError::new_err(format!("table {uri}: {option}: {why}"));
@@ -93,6 +99,7 @@ fn chosen<T>(
     from_name(name).ok_or_else(|| {
         let names = match option {
             "deletes" => "'remove', 'ignore', 'refuse' or 'retract'",
+            "nulls" => "'set' or 'keep'",
             _ => "'deduplicate', 'first_row', 'partial_update' or 'aggregation'",
         };
         InvalidInputError::new_err(format!("table {uri}: {option} is {names}, got '{name}'"))

@@ -30,7 +30,7 @@ use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::progress::following;
 use crate::provider;
 use crate::repair;
-use crate::rules::MergeRule;
+use crate::rules::{MergeRule, put_mode};
 use crate::runtime::{Here, run_on};
 use crate::scan::{Scan, ScanArguments};
 use crate::snapshot::Snapshot;
@@ -122,17 +122,23 @@ impl Table {
     }
 
     #[doc = docstring!("Table.upsert")]
-    #[pyo3(signature = (data, *, txn=None, round_floats=false, take_over=false))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(
+        signature = (data, *, replace=false, nulls=None, txn=None, round_floats=false, take_over=false)
+    )]
     fn upsert(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
+        replace: bool,
+        nulls: Option<&str>,
         txn: Option<(String, i64)>,
         round_floats: bool,
         take_over: bool,
     ) -> PyResult<WriteResult> {
         let call = CallArguments { txn, round_floats, take_over };
-        self.write(py, input::batch(data)?, &Change::Upsert, call)
+        let change = Change::Put(put_mode(self.inner.peek().uri(), replace, nulls)?);
+        self.write(py, input::batch(data)?, &change, call)
     }
 
     #[doc = docstring!("Table.delete")]

@@ -15,6 +15,7 @@ use crate::errors::to_py;
 use crate::input;
 use crate::keys;
 use crate::output::pyarrow_table_of;
+use crate::rules::put_mode;
 use crate::runtime::{Here, run_on};
 use crate::scan::{Scan, ScanArguments};
 use crate::values::{Acknowledged, JobStats, Repr, value};
@@ -95,14 +96,16 @@ impl TableWriter {
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     #[pyo3(
         signature = (
-            data, *, durable=None, sync_index=None, sync_search_index=None, txn=None,
-            round_floats=false
+            data, *, replace=false, nulls=None, durable=None, sync_index=None,
+            sync_search_index=None, txn=None, round_floats=false
         )
     )]
     fn put(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
+        replace: bool,
+        nulls: Option<&str>,
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
@@ -111,7 +114,8 @@ impl TableWriter {
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
         let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats };
-        write(py, &self.uri, self.inner()?, rows, Change::Upsert, promise)
+        let change = Change::Put(put_mode(&self.uri, replace, nulls)?);
+        write(py, &self.uri, self.inner()?, rows, change, promise)
     }
 
     #[doc = docstring!("TableWriter.delete")]

@@ -54,6 +54,7 @@ const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "stages"];
 const BELOW_PLAN: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
+const BELOW_MERGED: &[&str] = &["errors", "schema", "snapshot", "visibility", "lookup"];
 const BELOW_CHANGES: &[&str] = &[
     "errors",
     "damage",
@@ -90,6 +91,7 @@ const BELOW_TABLE: &[&str] = &[
     "deletion_vectors",
     "plan",
     "lookup",
+    "merged",
     "changes",
     "compaction",
     "garbage",
@@ -128,6 +130,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "visibility", BELOW_VISIBILITY, NO_WRITER),
     layer(ENGINE, "plan", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "lookup", BELOW_PLAN, NO_WRITER),
+    layer(ENGINE, "merged", BELOW_MERGED, NO_WRITER),
     // Above `visibility`, whose dead rows it stores and gives back.
     layer(ENGINE, "deletion_vectors", BELOW_PLAN, NO_WRITER),
     layer(ENGINE, "changes", BELOW_CHANGES, NO_WRITER),

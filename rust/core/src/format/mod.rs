@@ -8,10 +8,12 @@
 mod cast;
 pub mod changelog;
 pub mod checksummed;
+mod event_rows;
 mod floats;
 mod flushed_changes;
 mod framed_file;
 pub mod fsync_note;
+mod given_bits;
 pub mod key;
 mod key_values;
 pub mod key_view;
@@ -30,6 +32,7 @@ mod wal_trailer;
 mod zero_width;
 
 pub use changelog::{ChangeRows, FragmentRows, PublishedChanges, StoredRows};
+pub use event_rows::PutMode;
 pub use floats::round_floats;
 pub use flushed_changes::PublishedFlush;
 pub use key::KeyEncoder;

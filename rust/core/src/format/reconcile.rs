@@ -21,6 +21,8 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 
 use super::TOMBSTONE;
+use super::given_bits::GivenBits;
+use crate::merge::{GIVEN, REPLACE};
 use crate::types::{Error, Result, TypeName};
 
 /// The key of field metadata under which lance keeps a field id.
@@ -162,8 +164,10 @@ enum Origin {
     Stored(usize, Way),
     /// The rows are older than the column.
     Null,
-    /// The rows are older than the column of tombstones: no row deletes its key.
+    /// The rows are older than a column of flags: no row deletes or replaces its key.
     Live,
+    /// Bits of the columns that an event gave.
+    Given(usize, GivenBits),
 }
 
 /// What happens to the values of a column.
@@ -186,13 +190,23 @@ impl Reconcile {
     /// or that may not be null and is missing.
     pub fn between(stored: &Schema, table: &Schema) -> Result<Self> {
         let places = StoredPlaces::of(stored.fields());
-        let columns = table.fields().iter().map(|field| match places.find(field) {
+        // Other tables may give these names to columns of their own.
+        let reserved = table.fields().iter().position(|field| field.name() == TOMBSTONE);
+        let is_reserved = |at: usize| reserved.is_some_and(|first| at > first);
+        let fields = table.fields().iter().enumerate();
+        let columns = fields.map(|(at, field)| match places.find(field) {
+            Some(place) if field.name() == GIVEN && is_reserved(at) => {
+                let bits = GivenBits::between(stored, table, &places);
+                let bits = bits.ok_or_else(|| refused(stored.field(place), field))?;
+                Ok(Origin::Given(place, bits))
+            }
             Some(place) => {
                 let way = way(stored.field(place).data_type(), field.data_type());
                 let way = way.ok_or_else(|| refused(stored.field(place), field))?;
                 Ok(Origin::Stored(place, way))
             }
             None if field.name() == TOMBSTONE => Ok(Origin::Live),
+            None if field.name() == REPLACE && is_reserved(at) => Ok(Origin::Live),
             None if field.is_nullable() => Ok(Origin::Null),
             None => Err(Error::input(format!(
                 "column '{}' is missing in stored rows and may not be null",
@@ -220,6 +234,7 @@ impl Reconcile {
         let columns = self.columns.iter().zip(schema.fields()).map(|(origin, field)| {
             let column = match origin {
                 Origin::Stored(place, way) => bring(batch.column(*place), way, field.data_type()),
+                Origin::Given(place, bits) => bits.apply(batch.column(*place)),
                 Origin::Null => Ok(new_null_array(field.data_type(), rows)),
                 Origin::Live => {
                     let live = BooleanArray::new(BooleanBuffer::new_unset(rows), None);

@@ -12,13 +12,14 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::nullif::nullif;
 
 use super::cast::lossless_cast;
+use super::event_rows::{PutMode, no_bits};
 use super::floats::whole_numbers;
 use super::null_check::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{arrays_of, column_bytes, payload_bytes};
 use super::zero_width::{MOST, shows_too_many};
 use super::{KeyEncoder, Reconcile, Sharding};
-use crate::merge::{Choosing, GIVEN, MergeRule, REPLACE};
+use crate::merge::{Choosing, Fold, GIVEN, MergeRule, PairFunctions, REPLACE, RuleError, Verb};
 use crate::types::{Error, KeyBlock, Result, TypeName};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
@@ -46,8 +47,10 @@ pub struct RowSchema {
     /// The storage schema with every field nullable, for rows that are not checked for nulls yet.
     nullable: SchemaRef,
     key: KeyEncoder,
-    /// The merge rule; `None` where the newest row of a key is shown.
+    /// The rule that chooses among the rows of a key.
     rule: Option<Arc<Choosing>>,
+    /// The rule that makes a row of several.
+    fold: Option<Arc<Fold>>,
 }
 
 /// Rows in storage form.
@@ -90,22 +93,20 @@ impl RowSchema {
     /// As [`Self::new`], for a table with the merge rule `rule`.
     ///
     /// # Errors
-    /// As [`Self::new`], for a rule that does not fit the columns, and for a rule that combines.
+    /// As [`Self::new`], and for a rule that does not fit the columns.
     pub fn with_rule(logical: SchemaRef, key: &[String], rule: Option<&MergeRule>) -> Result<Self> {
-        let rule = match rule.filter(|rule| !rule.is_plain()) {
-            Some(rule) if !rule.engine().is_choosing() => {
-                return Err(Error::input(format!(
-                    "merge_engine '{}' makes rows of several events, which this version cannot \
-                     store; use a version that can, or a table with 'deduplicate' or 'first_row'",
-                    rule.engine().name()
-                )));
+        let (mut choosing, mut fold) = (None, None);
+        match rule.filter(|rule| !rule.is_plain()) {
+            Some(rule) if rule.engine().is_choosing() => {
+                let made = Choosing::new(rule, &logical, key).map_err(RuleError::into_error)?;
+                choosing = Some(Arc::new(made));
             }
             Some(rule) => {
-                let choosing = Choosing::new(rule, &logical, key);
-                Some(Arc::new(choosing.map_err(crate::merge::RuleError::into_error)?))
+                let made = Fold::new(rule, &logical, key, &PairFunctions::new());
+                fold = Some(Arc::new(made.map_err(RuleError::into_error)?));
             }
-            None => None,
-        };
+            None => {}
+        }
         let mut names = logical.fields().iter().map(|field| field.name().as_str());
         if let Some(name) = names.find(|name| *name == TOMBSTONE || OF_LANCE.contains(name)) {
             let way_out = "rename the column with alter_columns of the dataset";
@@ -120,20 +121,30 @@ impl RowSchema {
             })
             .collect();
         fields.push(Field::new(TOMBSTONE, DataType::Boolean, false));
-        if rule.is_some() {
+        if choosing.is_some() {
             fields.push(Field::new(REPLACE, DataType::Boolean, false));
         }
-        let storage = Schema::new_with_metadata(fields, logical.metadata().clone());
+        let storage = match &fold {
+            Some(fold) => fold.event_schema().clone(),
+            None => Arc::new(Schema::new_with_metadata(fields, logical.metadata().clone())),
+        };
         let key = KeyEncoder::new(&storage, key)?;
         let nullable = storage.fields().iter().map(|it| it.as_ref().clone().with_nullable(true));
         let nullable = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
-        Ok(Self { logical, storage: Arc::new(storage), nullable, key, rule })
+        Ok(Self { logical, storage, nullable, key, rule: choosing, fold })
     }
 
-    /// The merge rule; `None` where the newest row of a key is shown.
+    /// The rule that chooses among the rows of a key; `None` where the newest one is shown, and where
+    /// a rule makes a row of several ([`Self::fold`]).
     #[must_use]
     pub const fn rule(&self) -> Option<&Arc<Choosing>> {
         self.rule.as_ref()
+    }
+
+    /// The rule that makes a row of the events of a key, over all columns; `None` in other tables.
+    #[must_use]
+    pub const fn fold(&self) -> Option<&Arc<Fold>> {
+        self.fold.as_ref()
     }
 
     /// The base table's schema.
@@ -160,6 +171,11 @@ impl RowSchema {
     /// One input error that names the column, and the row where a single value is at fault: a
     /// missing or unknown column, a type that does not fit, a null where none may be.
     pub fn accept(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
+        self.accept_put(batch, PutMode::default())
+    }
+
+    /// Accepts rows with all columns.
+    pub(super) fn accept_whole(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
         let mut columns = Vec::with_capacity(self.storage.fields().len());
         if self.has_our_columns(batch) {
             for (field, array) in self.logical.fields().iter().zip(batch.columns()) {
@@ -190,6 +206,14 @@ impl RowSchema {
     /// As [`Self::accept`], and for a table without a primary key.
     pub fn accept_keys(&self, batch: &RecordBatch) -> Result<AcceptedRows> {
         self.require_key()?;
+        if let Some(fold) = &self.fold {
+            return self.accept_events(
+                fold,
+                &self.deleted_columns(fold, batch)?,
+                Verb::Delete,
+                None,
+            );
+        }
         let sequence = match &self.rule {
             Some(rule) => rule.delete_sequence(batch)?,
             None => Vec::new(),
@@ -259,6 +283,7 @@ impl RowSchema {
         match deletes.true_count() {
             0 => return self.accept(batch),
             _ if !self.has_key() => return self.accept_keys(batch),
+            _ if self.fold.is_some() => return self.accept_mixed(batch, deletes),
             all if all == batch.num_rows() => return self.accept_only_deletes(batch),
             _ => self.refuse_unknown_columns(batch)?,
         }
@@ -459,7 +484,7 @@ impl RowSchema {
         ours.len() == theirs.len() && ours.iter().zip(theirs.iter()).all(same)
     }
 
-    fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn refuse_unknown_columns(&self, batch: &RecordBatch) -> Result<()> {
         for (index, field) in batch.schema_ref().fields().iter().enumerate() {
             let name = field.name();
             if self.logical.column_with_name(name).is_none() && !is_unnamed_index(name) {
@@ -476,7 +501,7 @@ impl RowSchema {
         Ok(())
     }
 
-    fn accept_column(&self, field: &Field, array: &ArrayRef) -> Result<ArrayRef> {
+    pub(super) fn accept_column(&self, field: &Field, array: &ArrayRef) -> Result<ArrayRef> {
         let name = field.name();
         let is_key = self.key.names().contains(name);
         let (from, to) = (array.data_type(), field.data_type());
@@ -510,14 +535,17 @@ impl RowSchema {
     fn finished(&self, mut columns: Vec<ArrayRef>, tombstones: ArrayRef) -> Result<AcceptedRows> {
         let rows = tombstones.len();
         columns.push(tombstones);
-        if self.rule.is_some() {
-            columns.push(constant(rows, false));
+        for field in &self.storage.fields()[columns.len()..] {
+            columns.push(match field.data_type() {
+                DataType::FixedSizeBinary(bytes) => no_bits(*bytes, rows)?,
+                _ => constant(rows, false),
+            });
         }
         self.accepted(columns, rows)
     }
 
     /// Accepted columns, unless one has more zero-width values than a reader accepts.
-    fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
+    pub(super) fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
             return Err(Error::input(format!(
                 "column '{}' has more than {MOST} zero-width values (null type, empty structs) in \

@@ -25,14 +25,8 @@ pub struct Chosen {
 impl Chosen {
     pub(super) fn of(view: &MemTableView, rule: &Choosing) -> Result<Self> {
         let newest = view.newest_rows();
-        // Only keys of several rows need a comparison, and these have a row that is not the newest.
-        let mut repeated: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        let superseded: BooleanBuffer = !newest.values();
-        for row in superseded.set_indices() {
-            let position = RowPosition(super::index::position(row));
-            let Some(last) = view.newest(view.key(position)) else { continue };
-            repeated.entry(last.0).or_default().push(row);
-        }
+        // Only keys of several rows need a comparison.
+        let repeated = repeated(view);
         if repeated.is_empty() {
             return Ok(Self { rows: newest.clone(), replacing: BTreeSet::new() });
         }
@@ -87,4 +81,17 @@ impl Chosen {
     pub const fn replacing(&self) -> &BTreeSet<u32> {
         &self.replacing
     }
+}
+
+/// The keys of several rows: their older rows, ascending, by the position of the newest row.
+pub(super) fn repeated(view: &MemTableView) -> BTreeMap<u32, Vec<usize>> {
+    let mut repeated: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    // Each of these keys has a row that is not its newest.
+    let superseded: BooleanBuffer = !view.newest_rows().values();
+    for row in superseded.set_indices() {
+        let position = RowPosition(super::index::position(row));
+        let Some(last) = view.newest(view.key(position)) else { continue };
+        repeated.entry(last.0).or_default().push(row);
+    }
+    repeated
 }

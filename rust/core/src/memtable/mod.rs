@@ -8,6 +8,7 @@
 //! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
 mod choice;
+mod folded;
 mod index;
 mod rows;
 mod secondary;
@@ -29,7 +30,7 @@ pub use choice::Chosen;
 pub use secondary::{IndexAccount, MakeIndex, SecondaryIndex};
 pub use view::MemTableView;
 
-use crate::merge::Choosing;
+use crate::merge::{Choosing, Fold};
 use crate::types::{Generation, KeyBlock, KeyIndexKind};
 use index::{HashIndex, KeyIndex, SkipListIndex};
 use rows::Rows;
@@ -52,6 +53,8 @@ pub struct MemTableLayout {
     pub index: KeyIndexKind,
     /// The rule that chooses among the rows of a key; `None` where the newest one is shown.
     pub rule: Option<Arc<Choosing>>,
+    /// The rule that makes a row of several events; `None` in other tables.
+    pub fold: Option<Arc<Fold>>,
 }
 
 /// The rows of one generation while they are in memory.

@@ -188,8 +188,13 @@ mod tests {
 
     fn memtable() -> Arc<MemTable> {
         let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
-        let layout =
-            MemTableLayout { schema, key: None, index: KeyIndexKind::default(), rule: None };
+        let layout = MemTableLayout {
+            schema,
+            key: None,
+            index: KeyIndexKind::default(),
+            rule: None,
+            fold: None,
+        };
         Arc::new(MemTable::new(Generation(1), layout))
     }
 

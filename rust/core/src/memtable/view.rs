@@ -11,9 +11,10 @@ use arrow_schema::SchemaRef;
 
 use super::MemTable;
 use super::choice::Chosen;
+use super::folded;
 use super::index::{self, KeyIndex};
 use super::secondary::{MakeIndex, SecondaryIndex};
-use crate::merge::Choosing;
+use crate::merge::{Choosing, Fold};
 use crate::types::{Generation, KeyBlock, Result, RowPosition};
 
 /// A prefix of a MemTable's batches; it never changes, whatever is pushed later.
@@ -56,6 +57,12 @@ impl MemTableView {
         self.rows
     }
 
+    /// Bytes of the rows of its MemTable, as their putters counted them.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memtable.bytes()
+    }
+
     /// The batches in arrival order.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = &RecordBatch> {
         (0..self.batches).map(|index| self.batch(index))
@@ -87,6 +94,21 @@ impl MemTableView {
     #[must_use]
     pub fn rule(&self) -> Option<&Arc<Choosing>> {
         self.memtable.layout.rule.as_ref()
+    }
+
+    /// The rule that makes a row of several events; `None` in other tables.
+    #[must_use]
+    pub fn fold(&self) -> Option<&Arc<Fold>> {
+        self.memtable.layout.fold.as_ref()
+    }
+
+    /// The batches with one event of each key: the newest row of a key with several events is the
+    /// fold of all of them, at its position. `None` in tables whose rule makes no row of several.
+    ///
+    /// # Errors
+    /// As [`Fold::fold`].
+    pub fn folded(&self) -> Result<Option<Vec<RecordBatch>>> {
+        self.fold().map(|fold| folded::folded(self, fold)).transpose()
     }
 
     /// The row of each key that the rule chooses; `None` without a rule.
@@ -253,7 +275,7 @@ mod tests {
         let field = arrow_schema::Field::new("id", arrow_schema::DataType::Int64, false);
         let schema = Arc::new(arrow_schema::Schema::new(vec![field]));
         let key: Option<Arc<dyn EncodeKeys>> = Some(Arc::new(BigEndian));
-        let layout = MemTableLayout { schema, key, index, rule: None };
+        let layout = MemTableLayout { schema, key, index, rule: None, fold: None };
         Arc::new(MemTable::new(Generation(1), layout))
     }
 

@@ -139,6 +139,20 @@ impl Fold {
         })
     }
 
+    /// The rule.
+    #[must_use]
+    pub const fn rule(&self) -> &MergeRule {
+        &self.rule
+    }
+
+    /// Names of the sequence columns of groups.
+    #[must_use]
+    pub fn group_sequences(&self) -> Vec<&str> {
+        let ids = self.rule.groups().iter().flat_map(|group| &group.sequence);
+        let places = ids.filter_map(|id| place_of(*id, &self.rows));
+        places.map(|place| self.rows.field(place).name().as_str()).collect()
+    }
+
     /// The columns of events: those of the table that the fold reads, then `_tombstone`, with a rule
     /// `_replace`, and with `partial_update` `_given`.
     #[must_use]

@@ -6,7 +6,7 @@
 
 use arrow_array::{BooleanArray, RecordBatch};
 
-use crate::format::{AcceptedRows, RowSchema};
+use crate::format::{AcceptedRows, PutMode, RowSchema};
 use crate::types::{Error, MAX_PUT_BYTES, Result, Txn};
 
 /// Which rows of a [`WriteBatch`] delete their key; their other columns are ignored.
@@ -21,6 +21,9 @@ pub enum Deletes<'a> {
     Mask(&'a BooleanArray),
 }
 
+/// The mode of a plain put.
+const PUT: PutMode = PutMode { replace: false, nulls: None };
+
 /// Rows of one write, in the order in which they take effect.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -29,31 +32,39 @@ pub struct WriteBatch<'a> {
     pub rows: &'a RecordBatch,
     /// Which rows delete.
     pub deletes: Deletes<'a>,
+    /// How rows are put that do not delete.
+    pub mode: PutMode,
 }
 
 impl<'a> WriteBatch<'a> {
     /// Rows, some of which delete.
     #[must_use]
     pub const fn new(rows: &'a RecordBatch, deletes: Deletes<'a>) -> Self {
-        Self { rows, deletes }
+        Self { rows, deletes, mode: PUT }
     }
 
     /// Rows that are added or replace rows.
     #[must_use]
     pub const fn upserts(rows: &'a RecordBatch) -> Self {
-        Self { rows, deletes: Deletes::None }
+        Self { rows, deletes: Deletes::None, mode: PUT }
     }
 
     /// Keys to delete, whether they exist or not.
     #[must_use]
     pub const fn deletes(keys: &'a RecordBatch) -> Self {
-        Self { rows: keys, deletes: Deletes::All }
+        Self { rows: keys, deletes: Deletes::All, mode: PUT }
     }
 
     /// Rows that delete where `mask` is true, and upsert elsewhere.
     #[must_use]
     pub const fn changes(rows: &'a RecordBatch, mask: &'a BooleanArray) -> Self {
-        Self { rows, deletes: Deletes::Mask(mask) }
+        Self { rows, deletes: Deletes::Mask(mask), mode: PUT }
+    }
+
+    /// The same rows, put in `mode`.
+    #[must_use]
+    pub const fn with_mode(self, mode: PutMode) -> Self {
+        Self { mode, ..self }
     }
 
     /// The rows as `schema` stores them.
@@ -62,7 +73,10 @@ impl<'a> WriteBatch<'a> {
     /// An input error that names column and row.
     pub fn accept(&self, schema: &RowSchema) -> Result<AcceptedRows> {
         match self.deletes {
-            Deletes::None => schema.accept(self.rows),
+            Deletes::All | Deletes::Mask(_) if self.mode != PUT => Err(Error::input(
+                "replace and nulls are of puts; write the deletes in a call of their own",
+            )),
+            Deletes::None => schema.accept_put(self.rows, self.mode),
             Deletes::All => schema.accept_keys(self.rows),
             Deletes::Mask(mask) => schema.accept_changes(self.rows, mask),
         }

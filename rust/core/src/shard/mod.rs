@@ -84,6 +84,7 @@ pub fn memtable_layout(schema: &RowSchema, index: KeyIndexKind) -> MemTableLayou
         key: schema.has_key().then(encoder),
         index,
         rule: schema.rule().cloned(),
+        fold: schema.fold().cloned(),
     }
 }
 

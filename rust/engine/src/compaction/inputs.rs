@@ -14,7 +14,7 @@ use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
-use crate::snapshot::{Snapshot, SsTableHandle, SsTableKeys};
+use crate::snapshot::{MemTableView, Snapshot, SsTableHandle, SsTableKeys};
 use crate::stages::{Stage, StageName};
 use crate::visibility::{
     ChosenRows, Comparison, DeadRows, NewerKeys, SsTableId, compare, superseded_within,
@@ -146,6 +146,39 @@ impl InputSsTables {
             sstables.push(sstable);
         }
         Ok(Self { sstables, keys: None })
+    }
+
+    /// The SSTables of a snapshot with merged rows: its MemTables, which are newer than each SSTable.
+    /// Reads the keys of every SSTable.
+    ///
+    /// # Errors
+    /// A storage error, or damage of an SSTable.
+    pub async fn merged(snapshot: &Snapshot) -> Result<Self> {
+        let read = Self::read(snapshot).await?;
+        let merged: Vec<MemTableView> =
+            snapshot.shards.iter().flat_map(|shard| &shard.memtables).cloned().collect();
+        if merged.is_empty() {
+            return Ok(read);
+        }
+        let keys_of_all = read.keys.clone();
+        let Some(keys) = read.keys else { return Err(Error::internal("keys were not read")) };
+        let mut sstables = read.sstables;
+        let bury = SpawnedTask::spawn_blocking(move || {
+            for (sstable, (_, keys)) in sstables.iter_mut().zip(&keys.of_sstables) {
+                let mut dead = RoaringBitmap::new();
+                for (place, key) in keys.keys().enumerate() {
+                    if merged.iter().any(|rows| rows.newest(key).is_some()) {
+                        dead.insert(keys.position_of(place));
+                    }
+                }
+                sstable.dead.bury(&dead);
+            }
+            sstables
+        });
+        let sstables = bury.await.map_err(|error| {
+            Error::internal(format!("comparing merged rows: {error}")).with_source(error)
+        })?;
+        Ok(Self { sstables, keys: keys_of_all })
     }
 
     /// As [`Self::read`], where deletion vectors cover all dead rows. Reads no keys.

@@ -16,6 +16,7 @@ mod commit;
 mod index_segments;
 mod inputs;
 mod link;
+mod merged_rows;
 mod policy;
 mod rewrite;
 mod rewrite_fragments;
@@ -56,6 +57,7 @@ use crate::stages::{Stage, StageName};
 use crate::visibility::{ChosenRows, Pace};
 use base::BaseRows;
 use inputs::{InputSsTable, InputSsTables};
+use merged_rows::MergedRows;
 use throttle::Throttle;
 
 /// What a compaction did, or with `dry_run` would do.
@@ -146,6 +148,7 @@ pub struct Compaction {
     throttle: Arc<Throttle>,
     linked: Vec<LinkedSsTable>,
     late_rows: u64,
+    merged: MergedRows,
 }
 
 impl Compaction {
@@ -173,6 +176,12 @@ impl Compaction {
             return Self::plan_by_rule(&snapshot, &rule.clone(), compacted, settings, throttle)
                 .await;
         }
+        if snapshot.columns.rows.fold().is_some() {
+            let sstables = InputSsTables::merged(&snapshot).await?;
+            let merged = MergedRows::of(&snapshot)?;
+            let plan = Self::with(snapshot, compacted, settings, sstables, BaseRows::default());
+            return Ok(Self { throttle, merged, ..plan });
+        }
         let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
             Some(cover) => {
                 let sstables = InputSsTables::covered(&snapshot, &cover.sstables).await?;
@@ -180,9 +189,22 @@ impl Compaction {
             }
             None => (InputSsTables::read(&snapshot).await?, BaseRows::default()),
         };
+        let plan = Self::with(snapshot, compacted, settings, sstables, dead);
+        Ok(Self { throttle, ..plan })
+    }
+
+    /// A plan whose throttle is that of its settings.
+    fn with(
+        snapshot: Arc<Snapshot>,
+        compacted: Arc<HashMap<ShardId, Generation>>,
+        settings: CompactionSettings,
+        sstables: InputSsTables,
+        dead: BaseRows,
+    ) -> Self {
         let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
+        let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         let base = snapshot.base.clone();
-        Ok(Self {
+        Self {
             snapshot,
             compacted,
             base,
@@ -193,7 +215,8 @@ impl Compaction {
             throttle,
             linked: Vec::new(),
             late_rows: 0,
-        })
+            merged: MergedRows::default(),
+        }
     }
 
     /// The plan for a table whose merge rule chooses among the rows of a key, also those of the base
@@ -220,14 +243,15 @@ impl Compaction {
             throttle,
             linked: Vec::new(),
             late_rows: chosen.late_rows.iter().sum(),
+            merged: MergedRows::default(),
         })
     }
 
     /// Whether the plan holds for another version of the base table. Where a merge rule compared
-    /// rows of the base table with those above it, the choice is that of one version.
+    /// rows of the base table with those above it, or merged them, the result is that of one version.
     #[must_use]
     pub fn may_be_rebased(&self) -> bool {
-        self.snapshot.rule().is_none()
+        self.snapshot.rule().is_none() && self.snapshot.columns.rows.fold().is_none()
     }
 
     /// The version of the base table that the plan is for.
@@ -357,7 +381,8 @@ impl Compaction {
         }
         let sstables: Vec<&InputSsTable> = self.that_are(Treatment::Rewrite).collect();
         for fragment in
-            rewrite::rewrite(base, &self.snapshot.columns, &sstables, &self.throttle).await?
+            rewrite::rewrite(base, &self.snapshot.columns, &sstables, &self.merged, &self.throttle)
+                .await?
         {
             let id = first_id + fragments.len() as u64;
             fragments.push(Fragment { id, ..fragment });
@@ -445,7 +470,8 @@ impl Compaction {
             linked: count(Treatment::Link),
             rewritten: count(Treatment::Rewrite),
             dropped: count(Treatment::Drop),
-            rows_written: sstables.iter().map(|sstable| sstable.live_rows).sum(),
+            rows_written: sstables.iter().map(|sstable| sstable.live_rows).sum::<u64>()
+                + self.merged.rows(),
             rows_deleted,
             late_rows: self.late_rows,
             base_version: self.base.version().version,

@@ -22,6 +22,7 @@ use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 
 use super::inputs::InputSsTable;
+use super::merged_rows::MergedRows;
 use super::throttle::Throttle;
 use crate::errors::{Context, SsTableErrors, external};
 use crate::schema::{StoredColumns, TableSchema};
@@ -32,7 +33,7 @@ use crate::visibility::DeadRows;
 /// Rows a batch, the default of Lance's scans.
 const BATCH_ROWS: usize = 8_192;
 
-/// Writes the live rows of `sstables` as fragments of `base` without ids.
+/// Writes the live rows of `sstables`, then `merged` rows, as fragments of `base` without ids.
 ///
 /// # Errors
 /// A storage error.
@@ -40,14 +41,19 @@ pub async fn rewrite(
     base: &Arc<Dataset>,
     table: &TableSchema,
     sstables: &[&InputSsTable],
+    merged: &MergedRows,
     throttle: &Arc<Throttle>,
 ) -> Result<Vec<Fragment>> {
     let action = "writing the rows of a compaction";
     let mut streams = Vec::with_capacity(sstables.len());
     let rows: u64 = sstables.iter().map(|sstable| sstable.live_rows()).sum();
+    let rows = rows + merged.rows();
     let stage = Stage::begin(StageName::RewriteRows, rows);
     for sstable in sstables {
         streams.push(live_rows(sstable, table, throttle.clone(), stage.clone()).await?);
+    }
+    if !merged.batches.is_empty() {
+        streams.push(merged_stream(merged, table, throttle.clone(), stage.clone()));
     }
     // Lance refuses an append without rows.
     let mut rows = Box::pin(stream::iter(streams).flatten().peekable());
@@ -66,6 +72,24 @@ pub async fn rewrite(
         Operation::Append { fragments } => Ok(fragments),
         other => Err(Error::internal(format!("{action}: expected an append, got {other}"))),
     }
+}
+
+/// Merged rows as a stream.
+fn merged_stream(
+    merged: &MergedRows,
+    table: &TableSchema,
+    throttle: Arc<Throttle>,
+    stage: Stage,
+) -> SendableRecordBatchStream {
+    let batches = stream::iter(merged.batches.clone()).then(move |batch| {
+        let (throttle, stage) = (throttle.clone(), stage.clone());
+        async move {
+            throttle.take(batch.get_array_memory_size()).await;
+            stage.add(batch.num_rows());
+            Ok::<_, DataFusionError>(batch)
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(table.columns.clone(), batches))
 }
 
 /// The live rows of `sstable`, with the columns of the base table.

@@ -65,7 +65,7 @@ impl Search<'_> {
     async fn in_base(&self, rows: &[u32]) -> Result<Vec<Versions>> {
         let found = base::find(self.snapshot, self.wanted, &self.columns, rows).await?;
         let versions = found.into_iter().map(|answers| {
-            let rows = self.named(&answers.columns, self.count(&answers))?;
+            let rows = self.named(&answers.columns, Self::count(&answers))?;
             Ok(Versions { events: self.rule.base_events(&rows)?, answers })
         });
         versions.collect()
@@ -176,7 +176,7 @@ impl Search<'_> {
     }
 
     /// Rows that the answers' columns have.
-    fn count(&self, answers: &Answers) -> usize {
+    fn count(answers: &Answers) -> usize {
         let named = answers.of.iter().map(|(_, place)| place + 1).max();
         answers.columns.first().map_or(named.unwrap_or_default(), |column| column.len())
     }

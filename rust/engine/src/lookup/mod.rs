@@ -20,6 +20,7 @@ mod pieces;
 mod sstables;
 mod superseded;
 mod take;
+mod versions;
 mod wanted;
 
 use std::collections::HashSet;
@@ -32,6 +33,8 @@ use lancemem_core::types::{Error, Result};
 
 pub use newer::without_newer;
 pub use superseded::superseded;
+pub use take::whole_rows;
+pub use versions::KeyVersions;
 
 use crate::snapshot::Snapshot;
 use pieces::{Answers, Pieces};

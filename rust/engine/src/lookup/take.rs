@@ -177,6 +177,18 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
     schema.fields().iter().map(column).collect()
 }
 
+/// All columns of the rows at `offsets` of a fragment, in the order of the dataset's columns; otherwise
+/// as [`take`].
+pub async fn whole_rows(
+    readers: &RowReaders,
+    dataset: &Dataset,
+    fragment: u32,
+    offsets: &[u32],
+) -> LanceResult<Vec<RecordBatch>> {
+    let (result, read) = (Arc::new(Schema::empty()), Arc::new(dataset.schema().clone()));
+    take(readers, dataset, fragment, offsets, &SourceColumns { result, read, stored: None }).await
+}
+
 /// The rows at `offsets` of a fragment, in several batches where their values are too large for
 /// one. `offsets` ascend, and none of their rows is deleted.
 pub(super) async fn take(

@@ -4,6 +4,7 @@
 //! end. The exact mask has all its dead rows. The flushed mask has only the rows that SSTables
 //! supersede, and stays valid while the rows in memory change. Also the dead rows of base fragments
 //! that parts of a snapshot have found. Each entry is limited in size.
+//! The merged rows of the newest snapshot, where a rule makes a row of several, are cached beside them.
 //! Does not own: open SSTables (`snapshot`), or when a snapshot is worth a mask (`plan`).
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use lancemem_core::types::{Result, ShardId};
 use parking_lot::Mutex;
 
 use super::{ChosenRows, ComparedSsTables, DeadRows, SnapshotMask};
-use crate::snapshot::{Snapshot, Source};
+use crate::snapshot::{MemTableView, Snapshot, Source};
 
 /// An entry of more bytes is not cached and is dropped with its scan.
 const KEPT_BYTES: usize = 256 << 20;
@@ -49,6 +50,8 @@ struct CachedKeys {
     sstables: Option<(Vec<SourceId>, Arc<ComparedSsTables>)>,
     mask: Option<(SnapshotId, Arc<SnapshotMask>)>,
     flushed: Option<(SnapshotId, Arc<SnapshotMask>)>,
+    /// The merged rows of shards, in tables whose rule makes a row of several.
+    merged: Option<(SnapshotId, Arc<MergedMemTables>)>,
     /// Of the base fragments that parts of a snapshot read: rows that an SSTable supersedes.
     base: Option<(SnapshotId, DeadRows)>,
 }
@@ -76,6 +79,9 @@ impl KnownRows {
         }
     }
 }
+
+/// Rows that a rule makes of several, of each shard that has some.
+pub type MergedMemTables = Vec<(ShardId, MemTableView)>;
 
 /// The identity of a source: sources with equal ids have the same rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +210,20 @@ impl MergeCache {
         }
     }
 
+    /// The merged rows of `snapshot`, which has none yet, if they are cached.
+    pub fn merged(&self, snapshot: &Snapshot) -> Option<Arc<MergedMemTables>> {
+        let id = snapshot_id(snapshot);
+        let kept = self.kept.lock();
+        kept.merged.as_ref().filter(|(known, _)| *known == id).map(|(_, merged)| merged.clone())
+    }
+
+    /// Caches the merged rows of `snapshot`, which has none itself.
+    pub fn keep_merged(&self, snapshot: &Snapshot, merged: Arc<MergedMemTables>) {
+        if bytes_of(&merged) <= KEPT_BYTES {
+            self.kept.lock().merged = Some((snapshot_id(snapshot), merged));
+        }
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> MergeCacheStats {
@@ -212,14 +232,19 @@ impl MergeCache {
         let masks = kept.mask.iter().chain(&kept.flushed);
         let mask: usize = masks.map(|(_, mask)| mask.heap_bytes()).sum();
         let base = kept.base.as_ref().map_or(0, |(_, dead)| dead.heap_bytes());
+        let merged = kept.merged.as_ref().map_or(0, |(_, merged)| bytes_of(merged));
         MergeCacheStats {
-            bytes: sstables + mask + base,
+            bytes: sstables + mask + base + merged,
             key_hits: self.key_hits.load(Ordering::Relaxed),
             key_misses: self.key_misses.load(Ordering::Relaxed),
             mask_hits: self.mask_hits.load(Ordering::Relaxed),
             mask_misses: self.mask_misses.load(Ordering::Relaxed),
         }
     }
+}
+
+fn bytes_of(merged: &MergedMemTables) -> usize {
+    merged.iter().map(|(_, rows)| rows.memory_bytes()).sum()
 }
 
 fn count(hit: bool, hits: &AtomicUsize, misses: &AtomicUsize) {

@@ -290,13 +290,11 @@ async fn a_rule_that_cannot_be_is_refused_before_anything_is_written() {
         let of = |name: &str| RuleOptions { sequence_by: vec![name.to_owned()], ..by_time() };
         let sum = [("v".to_owned(), MergeFunction::Sum.into())];
         let sum = RuleOptions { aggregates: sum.into(), ..by_time() };
-        let aggregation = of_engine(MergeEngine::Aggregation);
         for (options, found) in [
             (no_key, "needs a table with a primary key"),
             (options(of("when")), "sequence_by names column 'when', which is not in the table"),
             (options(of("id")), "column 'id' is of the primary key"),
             (options(sum), "aggregates cannot be used with merge_engine 'deduplicate'"),
-            (options(aggregation), "cannot create a table with merge_engine 'aggregation'"),
         ] {
             let error = Table::create(path_of(&folder), &options).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -30,7 +30,7 @@ impl EncodeKeys for BigEndian {
 
 fn memtable(index: KeyIndexKind) -> Arc<MemTable> {
     let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false)]));
-    let layout = MemTableLayout { schema, key: Some(Arc::new(BigEndian)), index, rule: None };
+    let layout = MemTableLayout { schema, key: Some(Arc::new(BigEndian)), index, rule: None, fold: None };
     Arc::new(MemTable::new(Generation(1), layout))
 }
 

@@ -83,6 +83,13 @@ impl InputShape {
     /// condition do not fit the table.
     pub async fn new(uri: &str, base: &BaseVersion, options: &InputOptions) -> Result<Self> {
         let table = base.schema.clone();
+        if let Some(fold) = table.rows.fold() {
+            return Err(Error::input(format!(
+                "table {uri} has merge_engine '{}', whose flushes store one event for all events of a \
+                 key, so there is no feed of level \"input\"; read the changes of versions",
+                fold.rule().engine().name()
+            )));
+        }
         let all: Vec<String> =
             table.columns.fields().iter().map(|field| field.name().clone()).collect();
         if let Some(name) = all.iter().find(|name| RESERVED.contains(&name.as_str())) {

@@ -37,10 +37,12 @@ impl RuledUse {
     /// Whether tables of the engine can be used so. An engine is opened here, and nowhere else.
     const fn is_supported(self, engine: MergeEngine) -> bool {
         match engine {
-            MergeEngine::Deduplicate | MergeEngine::FirstRow => {
+            MergeEngine::Deduplicate
+            | MergeEngine::FirstRow
+            | MergeEngine::PartialUpdate
+            | MergeEngine::Aggregation => {
                 matches!(self, Self::Create | Self::Open | Self::Write)
             }
-            MergeEngine::PartialUpdate | MergeEngine::Aggregation => false,
         }
     }
 }

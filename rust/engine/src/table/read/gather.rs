@@ -12,7 +12,7 @@
 //! a WAL tail was read, the tail is read again: its rows may have been written under the newer
 //! ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 
 use super::Reader;
 use super::live_job::LiveJob;
+use crate::merged::merged;
 use crate::schema::{BaseVersion, TableSchema};
 use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
 use crate::table::Table;
@@ -77,7 +78,8 @@ pub(in crate::table) struct ShardParts {
     pub opening: Option<SpawnedTask<()>>,
 }
 
-/// What the caller will do with the snapshot; decides what is prefetched from a remote store.
+/// What the caller will do with the snapshot; decides what is prefetched from a remote store, and
+/// whether all rows are merged that a rule makes of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::table) enum Purpose {
     Scan,
@@ -182,7 +184,7 @@ impl Reader {
             // schema change, so it ends.
             columns = latest.schema;
         };
-        self.snapshot_over(latest, parts, sources).await
+        self.snapshot_over(latest, parts, sources, purpose).await
     }
 
     /// What storage has of every shard, the rows of its log included, and the newest base version,
@@ -285,6 +287,7 @@ impl Reader {
         base: BaseVersion,
         mut parts: Vec<ShardParts>,
         sources: Sources,
+        purpose: Purpose,
     ) -> Result<Arc<Snapshot>> {
         let (base, columns) = (base.dataset, base.schema);
         let foreign = self.catalog.foreign_among(parts.iter().map(|part| &*part.manifest));
@@ -306,10 +309,42 @@ impl Reader {
             shards,
             base_cache,
         };
+        if snapshot.columns.rows.fold().is_some() {
+            return self.merged(snapshot, (sources, purpose), &foreign).boxed().await;
+        }
         if sources != Sources::All || foreign.is_empty() {
             return Ok(Arc::new(snapshot));
         }
         self.each_key_once(snapshot, &foreign).boxed().await.map(Arc::new)
+    }
+
+    /// A snapshot of a table whose rule makes a row of several, with the merged rows.
+    async fn merged(
+        &self,
+        snapshot: Snapshot,
+        (sources, purpose): (Sources, Purpose),
+        foreign: &HashSet<ShardId>,
+    ) -> Result<Arc<Snapshot>> {
+        let has_rows = |shard: &SnapshotShard| {
+            foreign.contains(&shard.shard_id)
+                && (!shard.sstables.is_empty() || !shard.memtables.is_empty())
+        };
+        if sources == Sources::All
+            && let Some(shard) = snapshot.shards.iter().find(|shard| has_rows(shard))
+        {
+            return Err(Error::input(format!(
+                "shard {} of table {} was opened by another program and is not part of the table's \
+                 sharding: the order of its events among those of other shards is unknown, so they \
+                 cannot be merged. Read the shards that are the table's own, or remove that shard",
+                shard.shard_id,
+                self.catalog.uri()
+            )));
+        }
+        if purpose == Purpose::Lookup {
+            // The look-up merges the rows of its keys.
+            return Ok(Arc::new(snapshot));
+        }
+        merged(snapshot, &self.merges).await.map(Arc::new)
     }
 
     /// The parts of every shard. Known shards are read concurrently with the listing, which finds

@@ -17,6 +17,7 @@ use super::gather::{Purpose, Sources};
 use super::live_job::LiveJob;
 use crate::damage::naming_damage;
 use crate::lookup::{self, Ahead, FoundRows};
+use crate::merged::merged_for;
 use crate::snapshot::{CacheStats, Consistency, Snapshot};
 use crate::table::Table;
 
@@ -53,6 +54,7 @@ impl Table {
         let pin = || self.reader.snapshot_for(consistency, jobs, Purpose::Lookup);
         let find = |snapshot: Arc<Snapshot>| async move {
             let call = call_of(&snapshot, keys, columns.clone())?;
+            let snapshot = merged_for(snapshot, &call.0).await?;
             let asked = asked.lock().take();
             let ahead = async { asked?.await.ok().flatten() };
             lookup::find_with(&snapshot, &call.0, &call.1, ahead).await
@@ -110,8 +112,13 @@ impl Reader {
         if !self.is_first_far_read() {
             return None;
         }
-        let snapshot =
-            self.snapshot_over(self.catalog.base.known(), Vec::new(), Sources::All).await.ok()?;
+        let snapshot = self.snapshot_over(
+            self.catalog.base.known(),
+            Vec::new(),
+            Sources::All,
+            Purpose::Lookup,
+        );
+        let snapshot = snapshot.await.ok()?;
         let (keys, columns) = call_of(&snapshot, keys, columns.cloned()).ok()?;
         let ask = async move { Ahead::of(&snapshot, &keys, &columns).await.ok() };
         Some(SpawnedTask::spawn(ask))

@@ -13,7 +13,7 @@ use lancemem_core::types::{Error, ErrorKind, Result};
 use lancemem_core::wal::WalTail;
 
 use super::Reader;
-use super::gather::{ShardParts, Sources, views_of};
+use super::gather::{Purpose, ShardParts, Sources, views_of};
 use crate::snapshot::{LogPart, ShardToken, Snapshot, SnapshotToken};
 use crate::table::Table;
 
@@ -51,7 +51,7 @@ impl Reader {
         let base = self.catalog.base.version(token.base_version).await?;
         let parts = token.shards.iter().map(|shard| self.parts_of(shard, &base.schema.rows));
         let parts = try_join_all(parts).await?;
-        self.snapshot_over(base, parts, Sources::All).await
+        self.snapshot_over(base, parts, Sources::All, Purpose::Scan).await
     }
 
     async fn parts_of(&self, token: &ShardToken, rows: &Arc<RowSchema>) -> Result<ShardParts> {

@@ -1,8 +1,8 @@
 //! The rows of a frozen MemTable as its SSTable stores them.
 //!
-//! Owns: the rows that the SSTable hides because the merge rule chose another row of their key, and
-//! the mark of chosen rows behind a delete or a replace.
-//! Does not own: the choice (`lancemem_core::memtable`), or the files (`sstable`).
+//! Owns: the rows that the SSTable hides because the merge rule chose another row of their key, the
+//! mark of chosen rows behind a delete or a replace, and one merged row for the events of a key.
+//! Does not own: the choice and the fold (`lancemem_core::memtable`), or the files (`sstable`).
 
 use std::sync::Arc;
 
@@ -30,6 +30,14 @@ pub(super) struct FlushedRows {
 /// # Errors
 /// An internal error where rows cannot be compared.
 pub(super) async fn flushed_rows(view: MemTableView) -> Result<FlushedRows> {
+    if view.fold().is_some() {
+        let folded = tokio::task::spawn_blocking(move || view.folded()).await;
+        let folded =
+            folded.map_err(|error| Error::internal(error.to_string()).with_source(error))?;
+        let missing = || Error::internal("a MemTable with a fold folded no rows");
+        // The newest row of a key is the fold of its events, and the SSTable hides all others.
+        return Ok(FlushedRows { batches: folded?.ok_or_else(missing)?, hidden: None });
+    }
     if view.rule().is_none() {
         return Ok(FlushedRows { batches: view.batches().cloned().collect(), hidden: None });
     }

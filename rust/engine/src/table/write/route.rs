@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
-use lancemem_core::format::round_floats;
+use lancemem_core::format::{PutMode, round_floats};
 use lancemem_core::shard::{
     Acknowledged, ClaimTurn, Deletes, WriteBatch, WriteOptions, is_new, recorded_txns,
 };
@@ -460,6 +460,7 @@ pub(super) fn shard_of(routing: &HashMap<i32, ShardId>, ordinal: i32) -> Result<
 pub(super) struct RoutedRows<'a> {
     rows: RecordBatch,
     deletes: Deletes<'a>,
+    mode: PutMode,
     /// In the place of the mask in `deletes`, where there is one.
     mask: Option<ArrayRef>,
 }
@@ -467,17 +468,17 @@ pub(super) struct RoutedRows<'a> {
 impl<'a> RoutedRows<'a> {
     /// The rows of `batch` at `positions`.
     pub(super) fn take(batch: WriteBatch<'a>, positions: &UInt32Array) -> Result<Self> {
-        let WriteBatch { rows, deletes, .. } = batch;
+        let WriteBatch { rows, deletes, mode, .. } = batch;
         let rows = take_record_batch(rows, positions).context("routing rows")?;
         let mask = match deletes {
             Deletes::Mask(mask) => Some(take(mask, positions, None).context("routing rows")?),
             _ => None,
         };
-        Ok(Self { rows, deletes, mask })
+        Ok(Self { rows, deletes, mode, mask })
     }
 
     pub(super) fn batch(&self) -> WriteBatch<'_> {
         let mask = self.mask.as_ref().map(|mask| Deletes::Mask(mask.as_boolean()));
-        WriteBatch::new(&self.rows, mask.unwrap_or(self.deletes))
+        WriteBatch::new(&self.rows, mask.unwrap_or(self.deletes)).with_mode(self.mode)
     }
 }
