@@ -275,10 +275,13 @@ def test_other_threads_write_while_lists_are_searched(table: lancemem.Table) -> 
     failures: list[BaseException] = []
     with table.start_job(shard=0, config=config(sync=False)) as job:
 
+        def put(first: int) -> None:
+            keys = range(first, first + 300)
+            job.put(rows_of(keys, list(new[first : first + 300]), SCHEMA))
+
         def write() -> None:
-            for first in range(0, 6_000, 300):
-                keys = range(first, first + 300)
-                job.put(rows_of(keys, list(new[first : first + 300]), SCHEMA))
+            for first in range(300, 6_000, 300):
+                put(first)
 
         def search() -> None:
             try:
@@ -290,6 +293,7 @@ def test_other_threads_write_while_lists_are_searched(table: lancemem.Table) -> 
             except BaseException as error:  # noqa: BLE001 - shown by the test
                 failures.append(error)
 
+        put(0)
         writer = threading.Thread(target=write)
         readers = [threading.Thread(target=search) for _ in range(3)]
         for thread in [writer, *readers]:
