@@ -195,12 +195,13 @@ def test_a_filter_holds_of_every_row_and_few_rows_are_found_among_all(
         new = on_the_line(2, COUNT)
         job.put(rows_of(range(COUNT), list(new), SCHEMA))
         model = dict(enumerate(new))
-        for condition, admits in [
+        conditions: list[tuple[str, Callable[[int], bool]]] = [
             ("tag = 1", lambda key: key % 4 == 1),
             ("id < 9", lambda key: key < 9),
             ("id < 0", lambda key: key < 0),
             ("tag > 1 AND id >= 2000", lambda key: key % 4 > 1 and key >= 2000),
-        ]:
+        ]
+        for condition, admits in conditions:
             kept = {key: row for key, row in model.items() if admits(key)}
             found = found_by(table.search(QUERY, filter=condition, nprobes=2, consistency="live"))
             check_true(found, kept, QUERY)
