@@ -332,6 +332,31 @@ def test_a_filter_that_few_rows_meet_still_fills_the_result(indexed: lancemem.Ta
     assert ids(indexed.search(QUERY, filter="tag > 99")) == []
 
 
+def test_a_filter_is_checked_of_rows_in_memory_without_a_scan_unless_it_can_fail(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(schema_of())
+    # Many puts, each a batch in memory, and updates among them.
+    for first in range(0, 60, 5):
+        table.upsert(rows_of(range(first, first + 5), VECTORS[first : first + 5]))
+    table.upsert(rows_of(range(10, 20), VECTORS[100:110]))
+    table.upsert(pa.table({"id": [30], "tag": [None], "vec": [VECTORS[30]]}, schema=schema_of()))
+    model: dict[int, Vector | None] = dict(enumerate(VECTORS[:60]))
+    model.update(zip(range(10, 20), VECTORS[100:110], strict=True))
+    tags = {number: number % 5 for number in range(60)} | {n: (n - 10) % 4 for n in range(10, 20)}
+    del tags[30]
+    for condition, admitted, node in [
+        ("tag = 1", {1}, "FlatSearchExec: MemTable"),
+        ("tag < 9 AND id >= 0", set(range(9)), "FlatSearchExec: MemTable"),
+        ("12 / (tag + 1) = 6", {1}, "DistanceExec"),
+        ("tag = 77", set[int](), "FlatSearchExec: MemTable"),
+    ]:
+        search = table.search(QUERY, filter=condition, k=12)
+        assert node in search.explain()
+        right = {key: model[key] for key, tag in tags.items() if tag in admitted}
+        check_exact(found_by(search), right, QUERY, 12)
+
+
 def test_a_filter_may_compute(indexed: lancemem.Table) -> None:
     found = found_by(indexed.search(QUERY, filter="id % 7 = 2 AND tag + 1 > 1", exact=True))
     model = {key: row for key, row in NEWEST.items() if key % 7 == 2 and key % 4 > 0}

@@ -715,6 +715,16 @@ def optimize_indexes(
         RetryableError: The storage failed.
     """
 
+def _set_memory_index_bounds(
+    *, vector_bytes: int | None = None, ordered_rows: int | None = None
+) -> None:
+    """Set from which size on rows in memory are indexed, in this process. For tests.
+
+    Args:
+        vector_bytes: The bytes of vectors of a MemTable. Default: as without a call.
+        ordered_rows: The rows of a MemTable, for filters. Default: as without a call.
+    """
+
 def evaluate(rows: _Rows, expressions: Mapping[str, str]) -> pa.Table:
     """Evaluate SQL expressions over rows in memory.
 
@@ -840,8 +850,8 @@ class WriterConfig:
             task indexes them, and a read that needs the index indexes the rest first. Default:
             True.
         sync_search_index: A put returns only when its rows are in the indexes by which searches
-            find rows in memory. With False the first search that needs such an index adds them
-            (docs/search.md). Default: False.
+            and filters find rows in memory. With False they are added beside the reads that need
+            such an index (docs/search.md). Default: False.
         key_index: The structure of the key index (docs/decisions/0006). Default: "hash".
         index_flushed: Flushed SSTables get the indexes of the base table (docs/format.md). If not,
             a flush takes less time, a search reads all rows of the SSTable, and pylance does not

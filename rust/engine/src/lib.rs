@@ -22,7 +22,7 @@ pub mod garbage;
 mod holds;
 mod lance_threads;
 pub mod lookup;
-mod memory_texts;
+mod memory_indexes;
 mod merged;
 mod metric;
 pub mod plan;
@@ -63,6 +63,8 @@ pub use lancemem_core::types::{
     ShardId, Txn, TypeName, WalPosition, WriterConfig, WriterEpoch,
 };
 pub use lookup::FoundRows;
+#[doc(hidden)]
+pub use memory_indexes::set_bounds as set_memory_index_bounds;
 pub use metric::Metric;
 pub use plan::{Condition, NamedSql, OrderBy, ReadPart, evaluate};
 pub use provider::TableSource;

@@ -184,11 +184,19 @@ fn set_of_text(
     Ok(true)
 }
 
+#[doc = docstring!("_set_memory_index_bounds")]
+#[pyfunction]
+#[pyo3(name = "_set_memory_index_bounds", signature = (*, vector_bytes = None, ordered_rows = None))]
+fn set_memory_index_bounds(vector_bytes: Option<usize>, ordered_rows: Option<usize>) {
+    lancemem::set_memory_index_bounds(vector_bytes, ordered_rows);
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TableIndex>()?;
     module.add_class::<OptimizedIndex>()?;
     module.add_function(wrap_pyfunction!(create_index, module)?)?;
     module.add_function(wrap_pyfunction!(table_indexes, module)?)?;
     module.add_function(wrap_pyfunction!(drop_index, module)?)?;
-    module.add_function(wrap_pyfunction!(optimize_indexes, module)?)
+    module.add_function(wrap_pyfunction!(optimize_indexes, module)?)?;
+    module.add_function(wrap_pyfunction!(set_memory_index_bounds, module)?)
 }

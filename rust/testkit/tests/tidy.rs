@@ -52,8 +52,16 @@ const NO_WRITER: &[&str] = &["shard::writer", "ShardWriter"];
 const BELOW_SNAPSHOT: &[&str] = &["errors", "row_address", "schema", "sstable", "record_index"];
 const BELOW_VISIBILITY: &[&str] =
     &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "stages"];
-const BELOW_PLAN: &[&str] =
-    &["errors", "row_address", "schema", "sstable", "record_index", "snapshot", "visibility"];
+const BELOW_PLAN: &[&str] = &[
+    "errors",
+    "row_address",
+    "schema",
+    "sstable",
+    "record_index",
+    "snapshot",
+    "visibility",
+    "memory_indexes",
+];
 const BELOW_MERGED: &[&str] = &["errors", "schema", "snapshot", "visibility", "lookup"];
 const BELOW_CHANGES: &[&str] = &[
     "errors",
@@ -96,7 +104,7 @@ const BELOW_TABLE: &[&str] = &[
     "compaction",
     "garbage",
     "metric",
-    "memory_texts",
+    "memory_indexes",
     "table",
 ];
 
@@ -121,7 +129,7 @@ const LAYERS: &[Layer] = &[
     layer(ENGINE, "row_address", &[], PURE),
     layer(ENGINE, "stages", &[], NO_WRITER),
     layer(ENGINE, "metric", &[], PURE),
-    layer(ENGINE, "memory_texts", &[], NO_WRITER),
+    layer(ENGINE, "memory_indexes", &["sstable"], NO_WRITER),
     layer(ENGINE, "schema", &["errors"], NO_WRITER),
     layer(ENGINE, "sstable", &["errors"], NO_WRITER),
     layer(ENGINE, "record_index", &["errors", "row_address", "sstable", "stages"], NO_WRITER),

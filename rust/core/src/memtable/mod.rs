@@ -3,13 +3,14 @@
 //! Owns: the batches of one generation, their key index and their size.
 //! Does not own: durability and visibility (the shard derives both), or the WAL.
 //!
-//! Reading order: `rows`, `index`, `secondary`, `view`. One writer pushes under the shard's lock; the keys
+//! Reading order: `rows`, `index`, `secondary`, `ordered`, `view`. One writer pushes under the shard's lock; the keys
 //! of what was pushed are indexed by the first thread that needs them: a put, a background task, a
 //! reader or the flush. A reader takes a [`MemTableView`], which never changes afterwards.
 
 mod choice;
 mod folded;
 mod index;
+mod ordered;
 mod rows;
 mod secondary;
 mod view;
@@ -27,8 +28,9 @@ use parking_lot::Mutex;
 use shuttle::sync::atomic::AtomicUsize;
 
 pub use choice::Chosen;
+pub use ordered::OrderedRows;
 pub use secondary::{IndexAccount, MakeIndex, SecondaryIndex};
-pub use view::MemTableView;
+pub use view::{IndexFill, MemTableView};
 
 use crate::merge::{Choosing, Fold};
 use crate::types::{Generation, KeyBlock, KeyIndexKind};

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -58,11 +58,40 @@ pub(super) struct SecondaryIndexes {
     counted: Mutex<Counted>,
 }
 
-struct Slot {
+/// One index of a MemTable.
+#[derive(Debug)]
+pub(super) struct Slot {
     name: String,
     index: Arc<dyn SecondaryIndex>,
     /// Batches in the index; its lock admits one inserting thread at a time.
     indexed: Mutex<usize>,
+    /// Whether a task fills it beside the reads that found it behind.
+    is_filling: AtomicBool,
+}
+
+impl Slot {
+    /// The index as it is.
+    pub fn index(&self) -> &Arc<dyn SecondaryIndex> {
+        &self.index
+    }
+
+    /// Takes the right to fill the index beside reads; false where another task has it, or the
+    /// first `batches` batches are in the index already.
+    pub fn start_filling(&self, batches: usize) -> bool {
+        // A thread that inserts holds the lock: what it inserts need not be inserted again.
+        let is_behind = self.indexed.try_lock().is_some_and(|indexed| *indexed < batches);
+        is_behind && !self.is_filling.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives the right back.
+    pub fn stop_filling(&self) {
+        self.is_filling.store(false, Ordering::Release);
+    }
+
+    /// Batches in the index.
+    pub fn batches(&self) -> usize {
+        *self.indexed.lock()
+    }
 }
 
 /// The bytes of the indexes of one MemTable in the account of its shard.
@@ -70,7 +99,8 @@ struct Slot {
 struct Counted {
     bytes: usize,
     account: Option<IndexAccount>,
-    /// Set when the MemTable left the shard: a reader may hold it longer, and no put waits for that.
+    /// Set when the MemTable left the shard: a reader may hold it longer, and no put waits for
+    /// that.
     is_closed: bool,
 }
 
@@ -92,6 +122,12 @@ impl SecondaryIndexes {
         batches: usize,
     ) -> Option<Arc<dyn SecondaryIndex>> {
         let slot = self.slot(maker, schema)?;
+        self.fill(&slot, rows, batches);
+        Some(slot.index.clone())
+    }
+
+    /// Puts the first `batches` batches of `rows` into the index of `slot`, those that are missing.
+    pub fn fill(&self, slot: &Slot, rows: &Rows, batches: usize) {
         let mut indexed = slot.indexed.lock();
         if *indexed < batches {
             let before = slot.index.bytes();
@@ -102,17 +138,18 @@ impl SecondaryIndexes {
             }
             self.counted.lock().add(slot.index.bytes().saturating_sub(before));
         }
-        Some(slot.index.clone())
     }
 
-    fn slot(&self, maker: &dyn MakeIndex, schema: &SchemaRef) -> Option<Arc<Slot>> {
+    /// The index of `maker`, as far as it is filled; `None` where rows of `schema` have none.
+    pub fn slot(&self, maker: &dyn MakeIndex, schema: &SchemaRef) -> Option<Arc<Slot>> {
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.iter().find(|slot| slot.name == maker.name()) {
             return Some(slot.clone());
         }
         let index = maker.make(schema)?;
         self.counted.lock().add(index.bytes());
-        let slot = Slot { name: maker.name().to_owned(), index, indexed: Mutex::new(0) };
+        let (name, indexed) = (maker.name().to_owned(), Mutex::new(0));
+        let slot = Slot { name, index, indexed, is_filling: AtomicBool::new(false) };
         slots.push(Arc::new(slot));
         slots.last().cloned()
     }
@@ -220,6 +257,28 @@ mod tests {
         assert_eq!(starts(&same), [0, 2, 5]);
         assert_eq!(starts(&index), [0, 2, 5], "one index");
         assert!(memtable.view(3).secondary(&OfColumn("text")).is_none());
+    }
+
+    #[test]
+    fn a_reader_that_does_not_wait_leaves_the_rest_to_one_task() {
+        let memtable = memtable();
+        for _ in 0..5 {
+            push(&memtable, 2);
+        }
+        let view = memtable.view(4);
+        let (index, fill) = view.secondary_so_far(&OfColumn("id")).unwrap();
+        assert_eq!(starts(&index), [0_usize; 0]);
+        let fill = fill.unwrap();
+        assert!(view.secondary_so_far(&OfColumn("id")).unwrap().1.is_none(), "one task fills it");
+        assert!(fill.more(3));
+        assert_eq!(starts(&index), [0, 2, 4]);
+        assert!(!fill.more(3), "a view ends where its reader began");
+        assert_eq!(starts(&index), [0, 2, 4, 6]);
+        drop(fill);
+        assert!(view.secondary_so_far(&OfColumn("id")).unwrap().1.is_none(), "nothing is missing");
+        let later = memtable.view(5).secondary_so_far(&OfColumn("id")).unwrap().1;
+        assert!(later.is_some_and(|fill| !fill.more(9)));
+        assert!(memtable.view(5).secondary_so_far(&OfColumn("text")).is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::MemTable;
 use super::choice::Chosen;
 use super::folded;
 use super::index::{self, KeyIndex};
-use super::secondary::{MakeIndex, SecondaryIndex};
+use super::secondary::{MakeIndex, SecondaryIndex, Slot};
 use crate::merge::{Choosing, Fold};
 use crate::types::{Generation, KeyBlock, Result, RowPosition};
 
@@ -25,6 +25,31 @@ pub struct MemTableView {
     rows: usize,
     newest: Arc<OnceLock<BooleanArray>>,
     chosen: Arc<OnceLock<Result<Chosen>>>,
+}
+
+/// The right to fill one index beside the reads that use it, a few batches at a time. Given back
+/// when dropped.
+#[derive(Debug)]
+pub struct IndexFill {
+    view: MemTableView,
+    slot: Arc<Slot>,
+}
+
+impl IndexFill {
+    /// Puts up to `step` batches more into the index; false where it has all rows of the view then.
+    #[must_use]
+    pub fn more(&self, step: usize) -> bool {
+        let MemTableView { memtable, batches, .. } = &self.view;
+        let through = self.slot.batches().saturating_add(step).min(*batches);
+        memtable.secondary.fill(&self.slot, &memtable.rows, through);
+        through < *batches
+    }
+}
+
+impl Drop for IndexFill {
+    fn drop(&mut self) {
+        self.slot.stop_filling();
+    }
 }
 
 impl MemTableView {
@@ -142,12 +167,43 @@ impl MemTableView {
         (self.batch(batch), row)
     }
 
-    /// The index of `maker` with all rows of the view in it, and maybe with later ones; `None` where
-    /// rows of this schema have none. The calling thread indexes what no other thread has.
+    /// The index of `maker` with all rows of the view in it, and maybe with later ones; `None`
+    /// where rows of this schema have none. The calling thread indexes what no other thread has.
     #[must_use]
     pub fn secondary(&self, maker: &dyn MakeIndex) -> Option<Arc<dyn SecondaryIndex>> {
         let memtable = &self.memtable;
         memtable.secondary.through(maker, memtable.schema(), &memtable.rows, self.batches)
+    }
+
+    /// The index of `maker` with the rows that other threads have put into it, and with later ones
+    /// than the view's; `None` where rows of this schema have none. Where rows of the view are
+    /// missing and no task adds them, the caller gets the right to do so.
+    #[must_use]
+    pub fn secondary_so_far(
+        &self,
+        maker: &dyn MakeIndex,
+    ) -> Option<(Arc<dyn SecondaryIndex>, Option<IndexFill>)> {
+        let slot = self.memtable.secondary.slot(maker, self.memtable.schema())?;
+        let index = slot.index().clone();
+        let fill = slot.start_filling(self.batches).then(|| {
+            let view = self.clone();
+            IndexFill { view, slot }
+        });
+        Some((index, fill))
+    }
+
+    /// Whether the row at `position` is the newest of its key in the view, whatever the rule
+    /// chooses; true where there is no key. Reads one key, where [`Self::newest_rows`] reads all.
+    ///
+    /// # Panics
+    /// Where the view has no such row.
+    #[must_use]
+    pub fn is_newest(&self, position: RowPosition) -> bool {
+        if !self.has_key() {
+            return true;
+        }
+        assert!((position.0 as usize) < self.rows, "row {} is outside the view", position.0);
+        self.newest(self.key(position)) == Some(position)
     }
 
     /// For every row whether it is the newest of its key, whatever the rule chooses; all rows where
@@ -330,6 +386,10 @@ mod tests {
             for id in 0..20_i64 {
                 let found = view.newest(&id.to_be_bytes()).map(|row| row.0);
                 prop_assert_eq!(found, model.get(&id).copied());
+            }
+            for row in 0..u32::try_from(seen.len()).unwrap() {
+                let is_newest = view.newest_rows().value(row as usize);
+                prop_assert_eq!(view.is_newest(RowPosition(row)), is_newest);
             }
             let mut sorted: Vec<u32> = (0..u32::try_from(seen.len()).unwrap()).collect();
             sorted.sort_by_key(|row| (seen[*row as usize], *row));

@@ -1,7 +1,8 @@
 //! The leaf of a plan that reads rows in memory.
 //!
-//! Owns: the newest row of each key inside one MemTable of a snapshot, batch by batch.
-//! Does not own: other sources of the same key.
+//! Owns: the newest row of each key inside one MemTable of a snapshot, batch by batch; of a MemTable
+//! with an ordered index of a column of the filter, only rows that may meet the filter.
+//! Does not own: other sources of the same key, or the filter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use arrow::compute::{BatchCoalescer, nullif};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StructArray};
+use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{DataType, SchemaRef};
 use datafusion::common::Result as PlanResult;
 use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
@@ -16,7 +18,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use lancemem_core::format::size::payload_bytes;
 use lancemem_core::memtable::MemTableView;
+use lancemem_core::types::RowPosition;
 
+use super::memory_order::OrderedCandidates;
 use super::source_exec::Leaf;
 use crate::errors::external;
 use crate::schema::StoredColumns;
@@ -33,6 +37,8 @@ pub struct MemTableScan {
     columns: Arc<StoredColumns>,
     /// The rows to read; `None` for the newest row of each key.
     shown: Option<BooleanArray>,
+    /// The rows that may meet the filter above; `None` for all.
+    candidates: Option<OrderedCandidates>,
 }
 
 impl MemTableScan {
@@ -44,7 +50,23 @@ impl MemTableScan {
         columns: StoredColumns,
         shown: Option<BooleanArray>,
     ) -> Self {
-        Self { memtable, columns: Arc::new(columns), shown }
+        Self { memtable, columns: Arc::new(columns), shown, candidates: None }
+    }
+
+    /// Reads of these rows those among `candidates`.
+    #[must_use]
+    pub fn among(self, candidates: Option<OrderedCandidates>) -> Self {
+        Self { candidates, ..self }
+    }
+
+    /// The positions of the rows to read, ascending, where they are known one by one.
+    fn chosen(&self) -> Option<Vec<u32>> {
+        let mut rows = self.candidates.as_ref()?.rows()?;
+        match &self.shown {
+            Some(shown) => rows.retain(|row| shown.value(*row as usize)),
+            None => rows.retain(|row| self.memtable.is_newest(RowPosition(*row))),
+        }
+        Some(rows)
     }
 }
 
@@ -58,7 +80,8 @@ impl fmt::Display for MemTableScan {
             self.memtable.generation(),
             self.memtable.rows(),
             names.join(", ")
-        )
+        )?;
+        self.candidates.as_ref().map_or(Ok(()), |candidates| write!(f, ", {candidates}"))
     }
 }
 
@@ -70,8 +93,7 @@ impl Leaf for MemTableScan {
     }
 
     fn batches(&self, metrics: BaselineMetrics) -> BoxStream<'static, PlanResult<RecordBatch>> {
-        let mut rows =
-            NewestBatches::new(self.memtable.clone(), self.columns.clone(), self.shown.clone());
+        let mut rows = NewestBatches::new(self);
         let batches = std::iter::from_fn(move || {
             let _timer = metrics.elapsed_compute().timer();
             let batch = rows.next_batch().transpose()?;
@@ -86,6 +108,8 @@ struct NewestBatches {
     memtable: MemTableView,
     columns: Arc<StoredColumns>,
     shown: Option<BooleanArray>,
+    /// The positions of the rows to read, where they are known one by one.
+    chosen: Option<Vec<u32>>,
     /// Position of the first row of the next batch.
     first_row: usize,
     /// The next batch, and its next row: a large batch is output in slices.
@@ -97,14 +121,13 @@ struct NewestBatches {
 }
 
 impl NewestBatches {
-    fn new(
-        memtable: MemTableView,
-        columns: Arc<StoredColumns>,
-        shown: Option<BooleanArray>,
-    ) -> Self {
-        let ready = BatchCoalescer::new(columns.schema.clone(), BATCH_ROWS)
+    fn new(scan: &MemTableScan) -> Self {
+        let ready = BatchCoalescer::new(scan.columns.schema.clone(), BATCH_ROWS)
             .with_biggest_coalesce_batch_size(Some(BATCH_ROWS / 2));
-        Self { memtable, columns, shown, first_row: 0, next: 0, row: 0, ready, held_bytes: 0 }
+        let (memtable, columns) = (scan.memtable.clone(), scan.columns.clone());
+        let (shown, chosen) = (scan.shown.clone(), scan.chosen());
+        let (first_row, next, row, held_bytes) = (0, 0, 0, 0);
+        Self { memtable, columns, shown, chosen, first_row, next, row, ready, held_bytes }
     }
 
     fn next_batch(&mut self) -> PlanResult<Option<RecordBatch>> {
@@ -119,13 +142,12 @@ impl NewestBatches {
             let batch = self.memtable.batch(self.next);
             let all = batch.num_rows();
             let rows = BATCH_ROWS.min(all - self.row);
-            let newest = match &self.shown {
-                Some(shown) => shown.slice(self.first_row + self.row, rows),
-                None => self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows),
-            };
-            let brought = self.columns.bring(&batch.slice(self.row, rows)).map_err(external)?;
-            let brought = with_null_parts(brought)?;
-            self.push(brought, &newest)?;
+            let (skipped, newest) = self.rows_to_read(rows);
+            if !newest.is_empty() {
+                let slice = batch.slice(self.row + skipped, newest.len());
+                let brought = self.columns.bring(&slice).map_err(external)?;
+                self.push(with_null_parts(brought)?, &newest)?;
+            }
             self.row += rows;
             if self.row == all {
                 (self.next, self.row) = (self.next + 1, 0);
@@ -136,6 +158,31 @@ impl NewestBatches {
 }
 
 impl NewestBatches {
+    /// Which of the next `rows` rows of the batch are read: how many are skipped first, and the choice
+    /// among those that follow.
+    fn rows_to_read(&self, rows: usize) -> (usize, BooleanArray) {
+        let first = self.first_row + self.row;
+        let Some(chosen) = &self.chosen else {
+            let newest = match &self.shown {
+                Some(shown) => shown.slice(first, rows),
+                None => self.memtable.newest_rows_of_batch(self.next).slice(self.row, rows),
+            };
+            return (0, newest);
+        };
+        let below = |end: usize| chosen.partition_point(|row| (*row as usize) < end);
+        let chosen = &chosen[below(first)..below(first + rows)];
+        let (Some(least), Some(greatest)) = (chosen.first(), chosen.last()) else {
+            return (0, BooleanArray::new_null(0));
+        };
+        let least = *least as usize;
+        let mut choice = BooleanBufferBuilder::new(*greatest as usize + 1 - least);
+        choice.append_n(*greatest as usize + 1 - least, false);
+        for row in chosen {
+            choice.set_bit(*row as usize - least, true);
+        }
+        (least - first, BooleanArray::new(choice.finish(), None))
+    }
+
     /// Adds the rows `newest` of `batch`. Gathered rows are output before they exceed the bytes of
     /// one batch.
     fn push(&mut self, batch: RecordBatch, newest: &BooleanArray) -> PlanResult<()> {

@@ -48,6 +48,7 @@ use lancemem_core::types::{Error, Freshness, Result};
 use roaring::RoaringBitmap;
 
 use super::first_rows::Turns;
+use super::memory_order::OrderedFilter;
 use super::memtable_scan::MemTableScan;
 use super::order::{Order, OrderBy};
 use super::partition::PartRows;
@@ -122,6 +123,7 @@ pub async fn plan_scan(
     if pruned.is_empty() && request.limit.is_none() {
         planner.find_dead_rows(cache).await?;
     }
+    planner.ordered = OrderedFilter::of(snapshot, request.filter.as_ref()).await;
     let base = if request.sources.has(0) { planner.base().await? } else { None };
     let mut arms: Vec<_> = base.into_iter().collect();
     for (arm, (freshness, source)) in (1..).zip(snapshot.sources()) {
@@ -184,6 +186,8 @@ struct Planner<'a> {
     /// The choice among rows in memory; `None` where no rows are in memory.
     memory: Option<Arc<LazyChoice>>,
     recorder: Option<Arc<MaskRecorder>>,
+    /// What the condition wants of columns that are ordered in memory.
+    ordered: Option<OrderedFilter>,
     turns: Turns,
 }
 
@@ -237,6 +241,7 @@ impl<'a> Planner<'a> {
             } else {
                 LazyChoice::of_part(snapshot.clone(), left, cache.clone())
             }),
+            ordered: None,
             recorder: records
                 .then(|| Arc::new(MaskRecorder::new(snapshot.clone(), cache.clone(), arms))),
             turns,
@@ -387,7 +392,9 @@ impl<'a> Planner<'a> {
         let mut read = self.with_key(&self.columns(self.whole.as_ref()), &newest);
         read.push(TOMBSTONE.to_owned());
         let stored = StoredColumns::of(rows.schema(), &self.snapshot.columns, &read)?;
-        let scan = Arc::new(LeafExec::new(MemTableScan::new(rows.clone(), stored, shown)));
+        let ordered = self.ordered.as_ref().and_then(|it| it.of_view(self.snapshot, rows));
+        let scan = MemTableScan::new(rows.clone(), stored, shown).among(ordered);
+        let scan = Arc::new(LeafExec::new(scan));
         self.finished(arm, scan, newest, None, self.whole.as_ref())
     }
 

@@ -1,7 +1,8 @@
 //! The search of one source by a comparison of all its vectors in memory.
 //!
 //! ```text
-//!   the distance of every row, on several threads where the rows are many
+//!   the distance of every row, on several threads where the rows are many; of a large MemTable, of
+//!   the rows that its indexes leave (`memory_rows`), and of all where those give too few
 //!     the nearest rows, eight times as many in each round
 //!       drop rows that a newer row of their key supersedes
 //!         until k live rows are found, and no other row is as near as the last of them
@@ -16,7 +17,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result as PlanResult};
@@ -30,6 +31,7 @@ use super::distance::Scorer;
 use super::distance_exec::NearestRows;
 use super::flat_source::{Block, FlatSource, FlatVectors, Place, in_types_of};
 use super::layout::Layout;
+use super::memory_rows::{MemoryAccess, gathered};
 use super::request::SearchRequest;
 use crate::errors::{Context, external};
 use crate::plan::Leaf;
@@ -49,6 +51,8 @@ pub(super) struct FlatSearch {
     pub layout: Arc<Layout>,
     pub scorer: Arc<Scorer>,
     pub source: FlatSource,
+    /// The indexes of a MemTable that leave some of its rows.
+    pub access: MemoryAccess,
 }
 
 /// A row with its distance.
@@ -61,7 +65,7 @@ struct Near {
 impl fmt::Display for FlatSearch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (vector, metric) = (&self.layout.vector, self.scorer.metric);
-        write!(f, "{}, column={vector}, metric={metric}", self.source)
+        write!(f, "{}, column={vector}, metric={metric}{}", self.source, self.access)
     }
 }
 
@@ -91,15 +95,36 @@ impl FlatSearch {
         let vectors = self.source.vectors(&self.layout).await?;
         let mut found = Vec::new();
         for query in 0..self.request.queries.vectors.len() {
-            let near = self.compared(query, &vectors.blocks).await?;
+            if let Some(rows) = self.by_indexes(query, &vectors).await? {
+                found.push(rows);
+                continue;
+            }
+            let near = self.compared(query, &vectors.blocks()?).await?;
             found.extend(self.nearest(query, &vectors, near).await?);
         }
         Ok(found)
     }
 
+    /// The nearest live rows among those that the indexes in memory leave; `None` where they are too
+    /// few for the result, and without such indexes.
+    async fn by_indexes(&self, query: usize, vectors: &FlatVectors) -> Result<Option<RecordBatch>> {
+        let (keep, of) = (self.request.keep(), &self.request.queries.vectors[query]);
+        let Some(view) = self.source.memtable() else { return Ok(None) };
+        let Some(left) = self.access.blocks(view, &vectors.columns, of)? else {
+            return Ok(None);
+        };
+        let near = self.compared(query, &left.blocks).await?;
+        let found = self.nearest(query, vectors, near).await?;
+        if left.are_all {
+            let none = || RecordBatch::new_empty(self.layout.candidates());
+            return Ok(Some(found.unwrap_or_else(none)));
+        }
+        Ok(found.filter(|found| found.num_rows() >= keep))
+    }
+
     /// The distances of all rows that have one.
     async fn compared(&self, query: usize, blocks: &[Block]) -> Result<Vec<Near>> {
-        let rows: usize = blocks.iter().map(|block| block.vectors.len()).sum();
+        let rows: usize = blocks.iter().map(Block::rows).sum();
         let numbers = rows.saturating_mul(self.request.column.width);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (numbers / NUMBERS_A_THREAD).clamp(1, processors);
@@ -172,14 +197,22 @@ fn by_distance(one: &Near, other: &Near) -> std::cmp::Ordering {
 
 /// The distances of the rows of `blocks` that have one and are not dead.
 fn near(scorer: &Scorer, query: usize, blocks: &[Block]) -> PlanResult<Vec<Near>> {
-    let rows = blocks.iter().map(|block| block.vectors.len()).sum();
-    let mut near = Vec::with_capacity(rows);
+    let mut near = Vec::with_capacity(blocks.iter().map(Block::rows).sum());
     for block in blocks {
-        let distances = scorer.distances(query, &block.vectors)?;
-        let rows = (block.first..).zip(distances);
-        let is_dead = |row: u32| block.dead.as_ref().is_some_and(|dead| dead.contains(row));
-        let rows = rows.filter(|(row, distance)| !distance.is_nan() && !is_dead(*row));
-        near.extend(rows.map(|(row, distance)| Near { distance, place: (block.batch, row) }));
+        match block {
+            Block::Run { batch, first, vectors, dead } => {
+                let distances = scorer.distances(query, vectors)?;
+                let rows = (*first..).zip(distances);
+                let is_dead = |row: u32| dead.as_ref().is_some_and(|dead| dead.contains(row));
+                let rows = rows.filter(|(row, distance)| !distance.is_nan() && !is_dead(*row));
+                near.extend(rows.map(|(row, distance)| Near { distance, place: (*batch, row) }));
+            }
+            Block::Rows { columns, places } => {
+                let distances = scorer.distances(query, &gathered(columns, places)?)?;
+                let rows = places.iter().zip(distances).filter(|(_, it)| !it.is_nan());
+                near.extend(rows.map(|(place, distance)| Near { distance, place: *place }));
+            }
+        }
     }
     Ok(near)
 }

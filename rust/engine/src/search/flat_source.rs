@@ -8,10 +8,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::interleave_record_batch;
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::{interleave_record_batch, prep_null_mask_filter};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, RecordBatchOptions,
+};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::prelude::SessionContext;
 use lancemem_core::format::KeyEncoder;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::types::{Error, Result};
@@ -21,7 +26,7 @@ use super::distance::vectors;
 use super::layout::Layout;
 use crate::errors::{Context, SsTableErrors};
 use crate::lookup::without_newer;
-use crate::plan::columns_of;
+use crate::plan::{Filter, columns_of};
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, Source, SsTableHandle, VectorRows, bytes_of};
 use crate::visibility::DeadRows;
@@ -47,6 +52,49 @@ pub(super) struct FlatSource {
     /// The sources that may supersede its rows, over the same base table.
     newer: Arc<Snapshot>,
     rows: FlatRows,
+    /// The caller's condition, which cannot fail on a superseded row.
+    condition: Option<RowCondition>,
+}
+
+/// A condition on rows, and the columns that it reads.
+#[derive(Clone, Debug)]
+pub(super) struct RowCondition {
+    check: Arc<dyn PhysicalExpr>,
+    columns: Vec<String>,
+    schema: SchemaRef,
+}
+
+impl RowCondition {
+    /// For rows of `snapshot`; `None` for a condition that can fail, or reads no column.
+    ///
+    /// # Errors
+    /// An input error where a column is missing.
+    pub fn of(
+        session: &SessionContext,
+        snapshot: &Snapshot,
+        filter: &Filter,
+    ) -> Result<Option<Self>> {
+        let columns: Vec<String> = filter.columns().into_iter().collect();
+        if filter.split_fallible().1.is_some() || columns.is_empty() {
+            return Ok(None);
+        }
+        let field = |name: &String| snapshot.schema.field_with_name(name).ok().cloned();
+        let fields = columns.iter().filter_map(field).map(|field| field.with_nullable(true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let check = filter.physical(session, &schema)?;
+        Ok(Some(Self { check, columns, schema }))
+    }
+
+    /// For each of `rows` whether it meets the condition.
+    fn met_by(&self, rows: RecordBatch) -> Result<BooleanArray> {
+        let rows = in_types_of(&self.schema, rows)?;
+        let met = self.check.evaluate(&rows).and_then(|met| met.into_array(rows.num_rows()));
+        let met = met.context(ACTION)?;
+        let other = || Error::internal(format!("{ACTION}: a condition gave {}", met.data_type()));
+        let met = met.as_boolean_opt().ok_or_else(other)?;
+        // A null is not true.
+        Ok(if met.null_count() > 0 { prep_null_mask_filter(met) } else { met.clone() })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -61,21 +109,57 @@ enum FlatRows {
 
 /// Some vectors of a source.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
-    /// The batch that has them, and the first of their rows there.
-    pub batch: u32,
-    pub first: u32,
-    pub vectors: FixedSizeListArray,
-    /// The rows that are dead, by their row in the batch.
-    pub dead: Option<Arc<RoaringBitmap>>,
+pub(super) enum Block {
+    /// Those of consecutive rows.
+    Run {
+        /// The batch that has them, and the first of their rows there.
+        batch: u32,
+        first: u32,
+        vectors: FixedSizeListArray,
+        /// The rows that are dead, by their row in the batch.
+        dead: Option<Arc<RoaringBitmap>>,
+    },
+    /// Those of some rows, all of which have a vector. Gathered when they are compared.
+    Rows { columns: Arc<[FixedSizeListArray]>, places: Vec<Place> },
+}
+
+impl Block {
+    /// Rows in the block.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Run { vectors, .. } => vectors.len(),
+            Self::Rows { places, .. } => places.len(),
+        }
+    }
 }
 
 /// The vectors of a source, ready to be compared.
 #[derive(Debug)]
 pub(super) struct FlatVectors {
-    pub blocks: Vec<Block>,
+    /// The column of each batch.
+    pub columns: Arc<[FixedSizeListArray]>,
+    /// The rows that are dead, by their row in the only batch of an SSTable.
+    dead: Option<Arc<RoaringBitmap>>,
     /// The rows of an SSTable; a MemTable has its own.
     stored: Option<Arc<VectorRows>>,
+}
+
+impl FlatVectors {
+    /// All rows, in blocks.
+    ///
+    /// # Errors
+    /// An internal error for a batch with too many rows.
+    pub fn blocks(&self) -> Result<Vec<Block>> {
+        let mut blocks = Vec::new();
+        for (batch, column) in (0..).zip(self.columns.iter()) {
+            for first in (0..column.len()).step_by(BLOCK_ROWS) {
+                let vectors = column.slice(first, BLOCK_ROWS.min(column.len() - first));
+                let (first, dead) = (position(first)?, self.dead.clone());
+                blocks.push(Block::Run { batch, first, vectors, dead });
+            }
+        }
+        Ok(blocks)
+    }
 }
 
 /// A row of a source: its batch, and its row there.
@@ -109,9 +193,12 @@ impl FlatSource {
         (arm, source): (usize, &Source<'_>),
         layout: &Layout,
         dead: Option<Arc<DeadRows>>,
-        budget: &mut FlatBudget,
+        (condition, budget): (Option<&RowCondition>, &mut FlatBudget),
     ) -> Option<Self> {
-        let read = layout.read();
+        let mut read = layout.read();
+        read.extend(condition.iter().flat_map(|it| it.columns.clone()));
+        read.sort_unstable();
+        read.dedup();
         let stored = match source {
             Source::MemTable(rows) => rows.schema(),
             Source::SsTable(sstable) => &sstable.columns,
@@ -133,13 +220,23 @@ impl FlatSource {
                 let width = stored.field_with_name(&layout.vector).ok()?;
                 let bytes =
                     bytes_of(width.data_type(), None)?.checked_mul(sstable.physical_rows())?;
-                if !sstable.is_trusted() || !budget.take(bytes) {
+                // Of an SSTable only keys and vectors are in memory.
+                if condition.is_some() || !sstable.is_trusted() || !budget.take(bytes) {
                     return None;
                 }
                 FlatRows::SsTable { sstable: (*sstable).clone(), dead }
             }
         };
-        Some(Self { arm, newer: Arc::new(snapshot.newer_than(arm - 1)), rows })
+        let newer = Arc::new(snapshot.newer_than(arm - 1));
+        Some(Self { arm, newer, rows, condition: condition.cloned() })
+    }
+
+    /// The rows in memory; `None` for an SSTable.
+    pub const fn memtable(&self) -> Option<&MemTableView> {
+        match &self.rows {
+            FlatRows::MemTable(rows) => Some(rows),
+            FlatRows::SsTable { .. } => None,
+        }
     }
 
     /// The vectors of the source, read where they are not in memory.
@@ -147,7 +244,7 @@ impl FlatSource {
     /// # Errors
     /// A storage error, or damage of an SSTable.
     pub async fn vectors(&self, layout: &Layout) -> Result<FlatVectors> {
-        let (batches, stored, dead) = match &self.rows {
+        let (batches, stored, dead): (Vec<RecordBatch>, _, _) = match &self.rows {
             FlatRows::MemTable(rows) => (rows.batches().cloned().collect(), None, None),
             FlatRows::SsTable { sstable, dead } => {
                 let stored = sstable.vectors(&layout.vector, &layout.key).await?;
@@ -158,35 +255,34 @@ impl FlatSource {
                         .map(|(row, _)| row)
                         .collect::<RoaringBitmap>()
                 });
-                (vec![stored.rows.clone()], Some(stored), dead.map(Arc::new))
+                (vec![stored.rows.clone()], Some(stored), dead)
             }
         };
-        let mut blocks = Vec::new();
-        for (batch, rows) in (0..).zip(&batches) {
-            let rows: &RecordBatch = rows;
+        let of_batch = |rows: &RecordBatch| {
             let column = column(rows, &layout.vector)?;
-            let column = vectors(column).context(ACTION)?;
-            let mut first = 0;
-            while first < rows.num_rows() {
-                let vectors = column.slice(first, BLOCK_ROWS.min(rows.num_rows() - first));
-                let (at, dead) = (position(first)?, dead.clone());
-                first += vectors.len();
-                blocks.push(Block { batch, first: at, vectors, dead });
-            }
-        }
-        Ok(FlatVectors { blocks, stored })
+            vectors(column).cloned().context(ACTION)
+        };
+        let columns = batches.iter().map(of_batch).collect::<Result<Vec<_>>>()?;
+        Ok(FlatVectors { columns: columns.into(), dead: dead.map(Arc::new), stored })
     }
 
-    /// Those of `places` whose rows are the newest of their keys.
+    /// Those of `places` whose rows are the newest of their keys and meet the condition.
     ///
     /// # Errors
     /// A storage error while keys of newer SSTables are read.
     pub async fn live(
         &self,
         vectors: &FlatVectors,
-        places: Vec<Place>,
+        mut places: Vec<Place>,
         key: &[String],
     ) -> Result<Vec<Place>> {
+        if let Some(condition) = &self.condition
+            && !places.is_empty()
+        {
+            let met = condition.met_by(self.rows_at(vectors, &places, &condition.columns)?)?;
+            let mut met = met.values().iter();
+            places.retain(|_| met.next().unwrap_or_default());
+        }
         if key.is_empty() || places.is_empty() {
             return Ok(places);
         }

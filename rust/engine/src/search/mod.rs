@@ -30,6 +30,7 @@ mod index_search;
 mod indexed_source;
 mod late_columns;
 mod layout;
+mod memory_rows;
 mod node;
 mod options;
 mod planner;

@@ -19,18 +19,21 @@ use super::Metric;
 use super::distance::Scorer;
 use super::distance_exec::DistanceStep;
 use super::flat_search::FlatSearch;
-use super::flat_source::{FlatBudget, FlatSource};
+use super::flat_source::{FlatBudget, FlatSource, RowCondition};
 use super::index_search::IndexSearch;
 use super::indexed_source::{IndexedSource, base_index};
 use super::late_columns::LateColumnsStep;
 use super::layout::{Asked, Layout};
+use super::memory_rows::MemoryAccess;
 use super::node::StepExec;
 use super::request::SearchRequest;
 use super::table_index::TableIndex;
 use super::top_k::TopKStep;
 use crate::errors::Context;
+use crate::memory_indexes::{Probes, least_vector_bytes};
 use crate::plan::{
-    Filter, LeafExec, Pruned, ScanPlan, ScanRequest, ScanSources, filtered, projected,
+    Filter, LeafExec, OrderedFilter, Pruned, ScanPlan, ScanRequest, ScanSources, filtered,
+    projected,
 };
 use crate::snapshot::{Snapshot, Source};
 use crate::table::Table;
@@ -70,12 +73,16 @@ impl Planner<'_> {
             range: self.request.options.distance_range,
         });
         let (dead, mut pruned) = self.without_live_rows(known.as_ref());
-        let flat = self.flat(&dead, &layout, known.as_ref());
+        let flat = self.flat(&dead, &layout, known.as_ref())?;
+        let access = self.memory_access(&flat, index.as_ref()).await;
         let done: BTreeSet<usize> = flat.iter().map(|it| it.arm).chain(dead).collect();
         let indexed = self.indexed(index, metric, &layout, (&done, known.as_ref())).await?;
         let left = self.left(&indexed, &done);
         let by_index = indexed.into_iter().map(|source| self.by_index(source, &layout, &scorer));
-        let in_memory = flat.into_iter().map(|source| self.in_memory(source, &layout, &scorer));
+        let in_memory = flat
+            .into_iter()
+            .zip(access)
+            .map(|(source, access)| self.in_memory(source, access, &layout, &scorer));
         let mut sources: Vec<Node> = by_index.chain(in_memory).collect();
         if let Some(left) = left.filter(|_| !self.request.options.fast_search) {
             let (read, left_out) = self.by_reading(left, &layout, &scorer).await?;
@@ -119,24 +126,60 @@ impl Planner<'_> {
         dead: &BTreeSet<usize>,
         layout: &Layout,
         known: Option<&KnownRows>,
-    ) -> Vec<FlatSource> {
-        let options = &self.request.options;
-        // A scan reads a block of vectors once for all queries of a batch, and runs a condition
-        // where it reads the rows. A fast search is one of indexes alone. Keys alone do not tell which
-        // rows a merge rule shows; a scan does.
+    ) -> Result<Vec<FlatSource>> {
+        // A scan reads a block of vectors once for all queries of a batch. A fast search is one of
+        // indexes alone. Keys alone do not tell which rows a merge rule shows; a scan does.
         let is_batch = self.request.queries.vectors.len() > FLAT_QUERIES;
-        let has_rule = self.snapshot.rule().is_some();
-        if options.fast_search || is_batch || has_rule || self.request.prefilter().is_some() {
-            return Vec::new();
+        if self.request.options.fast_search || is_batch || self.snapshot.rule().is_some() {
+            return Ok(Vec::new());
+        }
+        let filter = self.request.prefilter();
+        let condition = filter.map(|filter| RowCondition::of(self.session, self.snapshot, filter));
+        let condition = condition.transpose()?.flatten();
+        if filter.is_some() && condition.is_none() {
+            return Ok(Vec::new());
         }
         let mut budget = FlatBudget::of(self.snapshot);
         let sources = (1..).zip(self.snapshot.sources()).filter(|(arm, _)| !dead.contains(arm));
         let flat = sources.filter_map(|(arm, (_, source))| {
             let is_stored = matches!(source, Source::SsTable(_));
             let dead = known.filter(|_| is_stored).map(|known| known.of_arm(self.snapshot, arm));
-            FlatSource::of(self.snapshot, (arm, &source), layout, dead, &mut budget)
+            let more = (condition.as_ref(), &mut budget);
+            FlatSource::of(self.snapshot, (arm, &source), layout, dead, more)
         });
-        flat.collect()
+        Ok(flat.collect())
+    }
+
+    /// For each source that is compared in memory, the indexes of rows in memory that leave some of
+    /// its rows. `index` is the base table's index that the search uses.
+    async fn memory_access(
+        &self,
+        flat: &[FlatSource],
+        index: Option<&TableIndex>,
+    ) -> Vec<MemoryAccess> {
+        let (request, options) = (&self.request, &self.request.options);
+        let filter = request.prefilter().filter(|_| !options.exact);
+        let ordered = OrderedFilter::of(self.snapshot, filter).await;
+        let row_bytes =
+            request.column.width * request.column.element.primitive_width().unwrap_or(0);
+        let is_large = |source: &FlatSource| {
+            source.memtable().is_some_and(|it| it.rows() * row_bytes >= least_vector_bytes())
+        };
+        let lists = match index {
+            Some(index) if flat.iter().any(is_large) => {
+                self.table.memory_lists(&self.snapshot.base, &index.segment).await
+            }
+            _ => None,
+        };
+        let (least, most) = (options.minimum_nprobes, options.maximum_nprobes);
+        let lists = lists.map(|lists| (lists, Probes { least, most, keep: request.keep() }));
+        let access = |source: &FlatSource| {
+            let Some(view) = source.memtable() else { return MemoryAccess::default() };
+            let ordered = ordered.as_ref().and_then(|it| it.of_view(self.snapshot, view));
+            let lists = lists.clone().filter(|_| is_large(source));
+            MemoryAccess { lists, ordered }
+        };
+        flat.iter().map(access).collect()
     }
 
     /// Whether an index may stand for reading rows.
@@ -253,12 +296,19 @@ impl Planner<'_> {
         }))
     }
 
-    fn in_memory(&self, source: FlatSource, layout: &Arc<Layout>, scorer: &Arc<Scorer>) -> Node {
+    fn in_memory(
+        &self,
+        source: FlatSource,
+        access: MemoryAccess,
+        layout: &Arc<Layout>,
+        scorer: &Arc<Scorer>,
+    ) -> Node {
         Arc::new(LeafExec::new(FlatSearch {
             request: self.request.clone(),
             layout: layout.clone(),
             scorer: scorer.clone(),
             source,
+            access,
         }))
     }
 

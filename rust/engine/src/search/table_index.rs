@@ -9,6 +9,7 @@ use lance::index::DatasetIndexInternalExt;
 use lance_index::metrics::NoOpMetricsCollector;
 use lance_index::vector::quantizer::QuantizationType;
 use lance_index::vector::v3::subindex::SubIndexType;
+use lance_table::format::IndexMetadata;
 
 use super::Metric;
 
@@ -20,6 +21,8 @@ pub(super) struct TableIndex {
     /// Candidates for each row of a result, where the caller names no factor: the codes of an index
     /// order vectors approximately, and exact distances correct the order among its candidates.
     pub refine_factor: usize,
+    /// The first segment of the index.
+    pub segment: IndexMetadata,
 }
 
 impl TableIndex {
@@ -38,7 +41,8 @@ impl TableIndex {
         let (graph, codes) = opened.sub_index_type();
         let metric = Metric::from(opened.metric_type());
         let refine_factor = refine_factor(graph, codes);
-        Ok(Some(Self { name: index.name.clone(), metric, refine_factor }))
+        let (name, segment) = (index.name.clone(), index.clone());
+        Ok(Some(Self { name, metric, refine_factor, segment }))
     }
 }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use futures::future::BoxFuture;
 use lance::Dataset;
+use lance_table::format::IndexMetadata;
 use lancemem_core::format::Sharding;
 use lancemem_core::merge::RuleOptions;
 use lancemem_core::types::{Result, WriterConfig};
@@ -41,6 +42,7 @@ pub use write::{
     WriterStats,
 };
 
+use crate::memory_indexes::MakeLists;
 use maintain::{IndexNotes, MaintenanceState, PublishedState};
 use read::Reader;
 
@@ -114,6 +116,16 @@ impl Table {
     #[must_use]
     pub fn sharding(&self) -> Option<&Sharding> {
         self.catalog.sharding.as_ref()
+    }
+
+    /// The maker of lists of rows in memory by the centroids of `index`, a segment of a vector index
+    /// of `base`.
+    pub(crate) async fn memory_lists(
+        &self,
+        base: &Dataset,
+        index: &IndexMetadata,
+    ) -> Option<Arc<MakeLists>> {
+        self.catalog.index_makers.lists(base, index).await
     }
 
     /// The merge rule, with present column names; `None` for plain `deduplicate`.

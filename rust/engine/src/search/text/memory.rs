@@ -1,7 +1,7 @@
 //! Rows in memory, found by an index of their words.
 //!
 //! Owns: [`MemoryText`], a MemTable of which a full-text search reads its indexes instead of rows.
-//! Does not own: the indexes (`memory_texts`), or small MemTables, which are read (`flat`).
+//! Does not own: the indexes (`memory_indexes`), or small MemTables, which are read (`flat`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::analysis::Analysis;
 use super::documents::{Evidence, Row};
 use super::scoring::Statistics;
 use crate::errors::Context;
-use crate::memory_texts::{MakeTexts, MemoryTexts, Terms};
+use crate::memory_indexes::{MakeTexts, MemoryTexts, Terms};
 use crate::schema::StoredColumns;
 
 const READING: &str = "reading rows in memory";

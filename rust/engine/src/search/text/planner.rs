@@ -23,7 +23,7 @@ use super::query::TextSearch;
 use super::request::TextRequest;
 use super::segments::TextIndex;
 use crate::errors::{BaseContext, SsTableErrors};
-use crate::memory_texts::MakeTexts;
+use crate::memory_indexes::MakeTexts;
 use crate::plan::{
     Filter, LeafExec, Pruned, ScanPlan, ScanRequest, ScanSources, filtered, projected,
 };
@@ -52,6 +52,41 @@ struct Sources {
     flat: BTreeSet<usize>,
     /// The fragments of the base table that are read; `None` for all.
     fragments: Option<RoaringBitmap>,
+}
+
+/// A source with an index of every text column, over the same fragments.
+struct Usable {
+    arm: usize,
+    dataset: Arc<Dataset>,
+    indexes: Vec<TextIndex>,
+    covered: RoaringBitmap,
+    /// The name of the SSTable; `None` for the base table.
+    sstable: Option<Arc<str>>,
+}
+
+impl Usable {
+    /// The fragments without an index.
+    fn uncovered(&self) -> RoaringBitmap {
+        let fragments = self.dataset.fragments().iter();
+        let all: RoaringBitmap = fragments.filter_map(|it| u32::try_from(it.id).ok()).collect();
+        all - &self.covered
+    }
+
+    /// The source with its dead rows.
+    async fn with_dead(
+        self,
+        snapshot: &Snapshot,
+        known: Option<&KnownRows>,
+    ) -> Result<IndexedText> {
+        let superseded = known.map(|known| known.of_arm(snapshot, self.arm));
+        let dead = dead_rows(&self.dataset, &self.covered, superseded.as_deref()).await;
+        let dead = match &self.sstable {
+            Some(name) => dead.in_sstable(name)?,
+            None => dead.in_base(SEARCHING)?,
+        };
+        let Self { dataset, indexes, sstable, .. } = self;
+        Ok(IndexedText { dataset, indexes, dead: Arc::new(dead), sstable })
+    }
 }
 
 impl TextPlanner<'_> {
@@ -122,6 +157,10 @@ impl TextPlanner<'_> {
             return Ok(sources);
         }
         self.add_memory(analysis, &indexes, layout, &mut sources)?;
+        let usable = self.usable(analysis, indexes, read).await?;
+        if usable.is_empty() {
+            return Ok(sources);
+        }
         let is_superseded = !self.snapshot.key.is_empty() && !self.snapshot.is_base_only();
         let dead = if is_superseded {
             match self.table.find_dead_rows(self.session, self.snapshot).await? {
@@ -131,20 +170,14 @@ impl TextPlanner<'_> {
         } else {
             None
         };
-        let base = self.indexed_base(analysis, indexes, dead.as_ref()).await?;
-        if let Some((base, fragments)) = base {
-            if fragments.is_empty() {
-                sources.flat.remove(&0);
-            }
-            sources.fragments = Some(fragments);
-            sources.indexed.push(base);
-        }
-        for (arm, (_, source)) in (1..).zip(self.snapshot.sources()) {
-            let Source::SsTable(sstable) = source else { continue };
-            let indexed = self.indexed_sstable(analysis, (arm, sstable), read, dead.as_ref());
-            if let Some(indexed) = indexed.await? {
+        for source in usable {
+            let arm = source.arm;
+            let left = source.uncovered();
+            sources.indexed.push(source.with_dead(self.snapshot, dead.as_ref()).await?);
+            if left.is_empty() {
                 sources.flat.remove(&arm);
-                sources.indexed.push(indexed);
+            } else {
+                sources.fragments = Some(left);
             }
         }
         if self.options.fast_search {
@@ -192,34 +225,39 @@ impl TextPlanner<'_> {
         Ok(())
     }
 
-    /// The base table by its indexes, and its fragments that they do not cover.
-    async fn indexed_base(
+    /// The sources with usable indexes: the base table, of which some fragments may have none, and
+    /// SSTables.
+    async fn usable(
         &self,
         analysis: &Analysis,
         indexes: Vec<Option<TextIndex>>,
-        dead: Option<&KnownRows>,
-    ) -> Result<Option<(IndexedText, RoaringBitmap)>> {
+        read: &[String],
+    ) -> Result<Vec<Usable>> {
         let base = &self.snapshot.base;
         let indexes = indexes.into_iter().collect::<Option<Vec<_>>>();
-        let Some((indexes, covered)) = indexes.and_then(|it| fitting(base, it, analysis)) else {
-            return Ok(None);
-        };
-        let superseded = dead.map(|dead| dead.of_arm(self.snapshot, 0));
-        let dead = dead_rows(base, &covered, superseded.as_deref()).await.in_base(SEARCHING)?;
-        let all: RoaringBitmap =
-            base.fragments().iter().filter_map(|it| u32::try_from(it.id).ok()).collect();
-        let (dataset, dead) = (base.clone(), Arc::new(dead));
-        Ok(Some((IndexedText { dataset, indexes, dead, sstable: None }, all - covered)))
+        let fitting_base = indexes.and_then(|it| fitting(base, it, analysis));
+        let mut usable: Vec<Usable> = fitting_base
+            .map(|(indexes, covered)| {
+                let (arm, dataset, sstable) = (0, base.clone(), None);
+                Usable { arm, dataset, indexes, covered, sstable }
+            })
+            .into_iter()
+            .collect();
+        for (arm, (_, source)) in (1..).zip(self.snapshot.sources()) {
+            if let Source::SsTable(sstable) = source {
+                usable.extend(self.usable_sstable(analysis, (arm, sstable), read).await?);
+            }
+        }
+        Ok(usable)
     }
 
     /// An SSTable by its indexes; `None` where they do not cover it, or its columns are older.
-    async fn indexed_sstable(
+    async fn usable_sstable(
         &self,
         analysis: &Analysis,
         (arm, sstable): (usize, &SsTableHandle),
         read: &[String],
-        dead: Option<&KnownRows>,
-    ) -> Result<Option<IndexedText>> {
+    ) -> Result<Option<Usable>> {
         let stored = StoredColumns::of(&sstable.columns, &self.snapshot.columns, read);
         // A column that cannot be reconciled is an error of the scan, which names it.
         if !stored.is_ok_and(|stored| stored.is_same()) {
@@ -235,14 +273,9 @@ impl TextPlanner<'_> {
             return Ok(None);
         }
         let Some((indexes, covered)) = fitting(dataset, indexes, analysis) else { return Ok(None) };
-        let fragments = dataset.fragments().iter();
-        if !fragments.filter_map(|it| u32::try_from(it.id).ok()).all(|id| covered.contains(id)) {
-            return Ok(None);
-        }
-        let superseded = dead.map(|dead| dead.of_arm(self.snapshot, arm));
-        let dead = dead_rows(dataset, &covered, superseded.as_deref()).await.in_sstable(&name)?;
-        let (dataset, dead) = (dataset.clone(), Arc::new(dead));
-        Ok(Some(IndexedText { dataset, indexes, dead, sstable: Some(name.into()) }))
+        let (dataset, sstable) = (dataset.clone(), Some(name.into()));
+        let usable = Usable { arm, dataset, indexes, covered, sstable };
+        Ok(Some(usable).filter(|usable| usable.uncovered().is_empty()))
     }
 
     /// The rows that are read.

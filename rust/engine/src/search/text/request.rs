@@ -13,7 +13,7 @@ use super::index_scores::SEARCHING;
 use super::query::{TextQuery, TextSearch};
 use super::segments::{TextIndex, indexed_columns};
 use crate::errors::BaseContext;
-use crate::memory_texts::is_text;
+use crate::memory_indexes::is_text;
 use crate::search::layout::unknown_column;
 use crate::snapshot::Snapshot;
 

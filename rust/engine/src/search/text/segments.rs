@@ -12,7 +12,7 @@ use lance_index::scalar::ScalarIndex;
 use lance_index::scalar::inverted::{InvertedIndex, InvertedIndexParams};
 use roaring::RoaringBitmap;
 
-use crate::memory_texts::{is_inverted, recorded_params};
+use crate::memory_indexes::{is_inverted, recorded_params};
 
 /// The `INVERTED` index of a column.
 #[derive(Clone, Debug)]

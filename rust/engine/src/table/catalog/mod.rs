@@ -54,7 +54,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::memory_texts::TextMakers;
+use crate::memory_indexes::IndexMakers;
 use crate::schema::LatestBase;
 use crate::sstable::FlushedIndexes;
 use progress::Compacted;
@@ -84,7 +84,7 @@ pub struct Catalog {
     /// The indexes of the SSTables of its jobs and bulk writes.
     pub(super) flushed_indexes: Arc<FlushedIndexes>,
     /// The makers of the text indexes of rows in memory.
-    pub(super) text_makers: Arc<TextMakers>,
+    pub(super) index_makers: Arc<IndexMakers>,
     /// The base version that was read last, and its compacted generations.
     compacted: Mutex<Option<(u64, Compacted)>>,
     pub(super) key: Arc<[String]>,

@@ -56,7 +56,7 @@ impl Catalog {
         Ok(Self {
             location,
             flushed_indexes: Arc::default(),
-            text_makers: Arc::default(),
+            index_makers: Arc::default(),
             compacted: Mutex::new(Some((base.version().version, Arc::new(compacted_in(details))))),
             base: LatestBase::new(base, rule.clone())?,
             key,

@@ -102,6 +102,8 @@ impl Table {
             if is_there { Ok(Ok(planned.name)) } else { Err(error) }
         };
         let name = retried(&self.catalog, MAX_BUILDS, build).await??;
+        // Jobs of this handle put their rows into such an index from now on.
+        self.catalog.index_makers.read(&*self.catalog.latest_base().await?).await;
         let info = self.existing_index(&name).await?.ok_or_else(|| {
             let why = format!("the newest version of table {} lacks index '{name}'", self.uri());
             Error::storage(CREATING, why)
@@ -153,7 +155,7 @@ impl Table {
             dataset.drop_index(name).await.context(DROPPING)
         };
         retried(&self.catalog, MAX_DROPS, commit).await?;
-        self.catalog.latest_base().await?;
+        self.catalog.index_makers.read(&*self.catalog.latest_base().await?).await;
         Ok(())
     }
 

@@ -536,7 +536,7 @@ impl BulkWriter {
             fsync: catalog.defaults.fsync,
             buffer_bytes: catalog.defaults.buffer_bytes(BUFFER_BYTES),
             indexes: catalog.defaults.index_flushed.then(|| catalog.flushed_indexes.clone()),
-            text_makers: catalog.text_makers.clone(),
+            index_makers: catalog.index_makers.clone(),
             routed_by: catalog.sharding_record.clone(),
         };
         let schema = self.schema.clone();

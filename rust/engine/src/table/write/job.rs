@@ -26,7 +26,7 @@ use super::flushed_rows::{FlushedRows, flushed_rows};
 use super::lingering::close_lingering;
 use super::running::{self, JobAddress};
 use crate::errors::Context;
-use crate::memory_texts::TextMakers;
+use crate::memory_indexes::IndexMakers;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp};
 use crate::sstable::{
     BUFFER_BYTES, FlushedIndexes, IndexSpecs, SsTableContext, SsTableInput, sync_table,
@@ -182,7 +182,7 @@ impl Job {
             .with_sharding(sharding)
             .with_table(catalog.uri().to_owned());
         let fsync = config.fsync;
-        catalog.text_makers.read(&base.dataset).await;
+        catalog.index_makers.read(&base.dataset).await;
         let sink = Arc::new(LanceSink {
             base: catalog.base.clone(),
             shard_id,
@@ -190,7 +190,7 @@ impl Job {
             fsync,
             buffer_bytes: config.buffer_bytes(BUFFER_BYTES),
             indexes: config.index_flushed.then(|| catalog.flushed_indexes.clone()),
-            text_makers: catalog.text_makers.clone(),
+            index_makers: catalog.index_makers.clone(),
             routed_by: None,
         });
         let store = catalog.writable_store(fsync).await?;
@@ -488,7 +488,7 @@ pub(super) struct LanceSink {
     /// The indexes of SSTables; `None` where they get none.
     pub indexes: Option<Arc<FlushedIndexes>>,
     /// The indexes of rows in memory that a put may fill.
-    pub text_makers: Arc<TextMakers>,
+    pub index_makers: Arc<IndexMakers>,
     /// The sharding that an SSTable of an unclaimed shard records. For claimed shards the shard
     /// manifest records it.
     pub routed_by: Option<String>,
@@ -510,7 +510,7 @@ impl LanceSink {
 #[async_trait]
 impl SsTableSink for LanceSink {
     fn search_indexes(&self) -> Arc<[Arc<dyn MakeIndex>]> {
-        self.text_makers.known()
+        self.index_makers.known()
     }
 
     async fn write(&self, rows: &MemTableView) -> Result<SsTable> {
@@ -518,7 +518,7 @@ impl SsTableSink for LanceSink {
             format!("flushing generation {} of shard {}", rows.generation(), self.shard_id);
         self.check_there().await?;
         let BaseVersion { dataset: base, schema } = self.base.known();
-        self.text_makers.read(&base).await;
+        self.index_makers.read(&base).await;
         let context = SsTableContext::new(&base, self.shard_id).await;
         let mut context = context.context(&action)?.with_rule(schema.rule.as_deref());
         context.fsync = self.fsync;

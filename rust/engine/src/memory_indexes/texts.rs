@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::cast;
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Field, SchemaRef};
 use lance_index::pbold::InvertedIndexDetails;
 use lance_index::scalar::inverted::InvertedIndexParams;
 use lance_index::scalar::inverted::document_tokenizer::LanceTokenizer;
@@ -25,6 +25,9 @@ use lance_table::format::IndexMetadata;
 use lancemem_core::memtable::{MakeIndex, SecondaryIndex};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use prost::Message;
+
+/// The end of the type of an `INVERTED` index's details.
+const DETAILS: &str = "InvertedIndexDetails";
 
 /// Bytes of a posting, of the length of a row, and of an entry of the vocabulary beside its term.
 const POSTING_BYTES: usize = size_of::<Posting>();
@@ -83,6 +86,19 @@ impl MakeTexts {
     }
 }
 
+/// Whether `index` is an `INVERTED` index of the column with the id `field` alone.
+#[must_use]
+pub fn is_inverted(index: &IndexMetadata, field: i32) -> bool {
+    index.fields == [field]
+        && index.index_details.as_ref().is_some_and(|it| it.type_url.ends_with(DETAILS))
+}
+
+/// Whether a column has texts.
+#[must_use]
+pub fn is_text(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
 /// The parameters that an `INVERTED` index of the base table records; `None` for another index, and
 /// where this version cannot read them.
 pub fn recorded_params(index: &IndexMetadata) -> Option<InvertedIndexParams> {
@@ -97,7 +113,7 @@ impl MakeIndex for MakeTexts {
 
     fn make(&self, schema: &SchemaRef) -> Option<Arc<dyn SecondaryIndex>> {
         let field = schema.field_with_name(&self.column).ok()?;
-        if !super::is_text(field) {
+        if !is_text(field) {
             return None;
         }
         Some(Arc::new(MemoryTexts {
@@ -195,7 +211,7 @@ impl Terms {
 #[cfg(test)]
 mod tests {
     use arrow_array::StringArray;
-    use arrow_schema::{Field, Schema};
+    use arrow_schema::Schema;
 
     use super::*;
 
