@@ -22,14 +22,9 @@ use crate::config::{Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::finalization::detached;
-use crate::input;
 use crate::job::Job;
-use crate::keys;
-use crate::maintain;
 use crate::output::{ArrowArray, pyarrow_schema, pyarrow_table_of};
 use crate::progress::following;
-use crate::provider;
-use crate::repair;
 use crate::rules::{MergeRule, put_mode};
 use crate::runtime::{Here, run_on};
 use crate::scan::{Scan, ScanArguments};
@@ -40,6 +35,7 @@ use crate::values::{
 };
 use crate::write::CallArguments;
 use crate::writer::TableWriter;
+use crate::{input, keys, maintain, provider, repair};
 
 /// A Lance table with shards that take upserts.
 #[pyclass(frozen, subclass, module = "lancemem")]
