@@ -331,3 +331,62 @@ def test_nulls_are_kept_by_partial_updates_alone(make_table: MakeTable) -> None:
         with pytest.raises(lancemem.InvalidInputError, match="nulls='keep'"):
             table.upsert(whole.append_column("g", pa.array(["a"])), nulls="keep")
         assert rows(table) == []
+
+
+# --- rows that are taken back ---
+
+TOTALS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("v", pa.int64()),
+        pa.field("n", pa.int64()),
+    ]
+)
+RETRACT: dict[str, Any] = {
+    "merge_engine": "aggregation",
+    "aggregates": {"v": "sum", "n": "count"},
+    "deletes": "retract",
+}
+
+
+def taken_back(k: int, v: int) -> pa.Table:
+    return pa.table({"k": pa.array([k]), "v": pa.array([v])})
+
+
+@pytest.mark.parametrize("between", ["nothing", "flush", "compact"])
+def test_paimon_4670_2561_4821_a_row_that_is_taken_back_counts_no_more_whatever_comes_first(
+    make_table: MakeTable, between: str
+) -> None:
+    def step(table: lancemem.Table) -> None:
+        if between == "compact":
+            compact(table)
+        elif between == "flush":
+            table.flush()
+
+    table = make_table(TOTALS, primary_key="k", **RETRACT)
+    table.delete(taken_back(1, 5))
+    step(table)
+    assert rows(table) == [{"k": 1, "v": -5, "n": -1}], "its row has not come yet"
+    table.upsert(taken_back(1, 5))
+    step(table)
+    assert rows(table) == [{"k": 1, "v": 0, "n": 0}]
+    table.upsert(taken_back(1, 7))
+    step(table)
+    table.delete(taken_back(1, 7))
+    compact(table)
+    assert rows(table) == [{"k": 1, "v": 0, "n": 0}]
+    assert table.count_rows("v = 0") == 1
+
+
+def test_a_function_without_an_inverse_takes_nothing_back(make_table: MakeTable) -> None:
+    highest = {**RETRACT, "aggregates": {"v": "max", "n": "count"}}
+    with pytest.raises(lancemem.InvalidInputError, match=r"'v'.*cannot take back a value"):
+        make_table(TOTALS, primary_key="k", **highest)
+
+
+def test_a_retract_gives_no_count_and_leaves_the_table_as_it_was(make_table: MakeTable) -> None:
+    table = make_table(TOTALS, primary_key="k", **RETRACT)
+    table.upsert(taken_back(1, 5))
+    with pytest.raises(lancemem.InvalidInputError, match="'n' counts rows and takes no values"):
+        table.delete(pa.table({"k": [1], "v": [5], "n": [1]}))
+    assert rows(table) == [{"k": 1, "v": 5, "n": 1}]

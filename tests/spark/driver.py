@@ -99,15 +99,21 @@ VICTIMS: dict[str, Callable[[str], list[int]]] = {
     "all workers": workers,
     "an executor": lambda application: executors(application)[:1],
 }
+SUMS = {"v": "sum", "seq": "max"}
 
 
-def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str) -> None:
+def kill_in_mid_sum(folder: Path, master: str, rounds: str, seed: str) -> None:
+    """Add to sums, and kill processes: an event that is written twice would count twice."""
+    kill_in_mid_put(folder, master, rounds, seed, merge_engine="aggregation", aggregates=SUMS)
+
+
+def kill_in_mid_put(folder: Path, master: str, rounds: str, seed: str, **rule: Any) -> None:  # noqa: ANN401 - of create
     """Upsert, and kill processes as soon as the first rows are in a log, or a little later."""
     spark = session(master, folder)
     lancemem.spark.table.DRIVER_BYTES = 0
     uri = str(folder / "table.lance")
     table = LancememTable.create(
-        spark, uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4)
+        spark, uri, schema=SCHEMA, primary_key="id", sharding=lancemem.bucket("id", 4), **rule
     )
     table.upsert(spark.range(10).selectExpr("id", "0L v", "0L seq"))
     chance = random.Random(seed)  # noqa: S311 - a fixed seed is the point
@@ -231,6 +237,7 @@ def kill_executors_of_a_pipeline(folder: Path, master: str) -> None:
 
 STORIES: dict[str, Callable[..., None]] = {
     "kill_in_mid_put": kill_in_mid_put,
+    "kill_in_mid_sum": kill_in_mid_sum,
     "die_behind_a_batch": die_behind_a_batch,
     "die_in_a_pipeline": die_in_a_pipeline,
     "kill_executors_of_a_pipeline": kill_executors_of_a_pipeline,

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 # A soak sets the number for each cluster.
 KILLS = os.environ.get("LANCEMEM_SPARK_KILLS", "10")
+SUM_KILLS = str(min(4, int(KILLS)))
 MINUTES = 4 + int(KILLS)
 
 
@@ -60,6 +61,19 @@ def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     with standalone(tmp_path / "cluster") as address:
         yield address
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(60 * MINUTES + 60)
+def test_a_sum_counts_each_event_once_whatever_is_killed(tmp_path: Path) -> None:
+    done = drive("kill_in_mid_sum", tmp_path, "local-cluster[2,1,1024]", SUM_KILLS, seed())
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line for line in done.stdout.splitlines() if line.startswith("killed=")]
+    added = [sum(range(5000)) * (number + 3) for number in range(int(SUM_KILLS))]
+    sums = [sum(added[: number + 1]) for number in range(int(SUM_KILLS))]
+    expected = [f"rows=5000 shards=4 sum={total}" for total in sums]
+    assert [line.split(" ", 1)[1] for line in told] == expected
+    assert not any(line.startswith("killed=0 ") for line in told)
 
 
 @pytest.mark.spark

@@ -128,3 +128,80 @@ def test_the_first_row_of_a_key_is_not_updated_through_spark(
         with pytest.raises(lancemem.InvalidInputError, match="merge_engine='first_row'"):
             call()
     assert [tuple(row) for row in table.toDF().collect()] == [(1, 1, 0.5)]
+
+
+# --- rows that are merged ---
+
+
+def combined(spark: SparkSession, uri: str, engine: Any, **rule: Any) -> LancememTable:  # noqa: ANN401
+    schema = "id long, a long, b string, n long"
+    return LancememTable.create(
+        spark, uri, schema=schema, primary_key="id", merge_engine=engine, **rule
+    )
+
+
+def rows_of(table: LancememTable) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, table.toDF().collect()))
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["on the driver", "in tasks"])
+def test_a_dataframe_with_some_columns_leaves_the_others(
+    spark: SparkSession, table_uri: str, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not few:
+        monkeypatch.setattr("lancemem.spark.table.DRIVER_BYTES", 0)
+    table = combined(spark, table_uri, "partial_update")
+    table.upsert(spark.range(2).selectExpr("id", "id + 10 a", "'old' b"))
+    table.upsert(spark.range(1, 3).selectExpr("id", "'new' b"))
+    assert rows_of(table) == [(0, 10, "old", None), (1, 11, "new", None), (2, None, "new", None)]
+    table.compact()
+    frame = spark.range(1).selectExpr("id", "7L n")
+    frame.write.format("lancemem").mode("append").save(table_uri)
+    table.refresh()
+    assert rows_of(table)[0] == (0, 10, "old", 7)
+
+
+def test_a_dataframe_without_a_key_column_names_it(spark: SparkSession, table_uri: str) -> None:
+    table = combined(spark, table_uri, "partial_update")
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'id'"):
+        table.upsert(spark.range(2).selectExpr("id + 10 a"))
+
+
+def test_a_table_that_takes_whole_rows_still_misses_a_column(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(
+        spark, table_uri, schema=DDL, primary_key="id", merge_engine="first_row"
+    )
+    with pytest.raises(lancemem.InvalidInputError, match="no column 'v'"):
+        table.upsert(spark.range(2).selectExpr("id", "id ts"))
+
+
+def test_sums_add_up_and_a_transaction_counts_once(spark: SparkSession, table_uri: str) -> None:
+    table = combined(spark, table_uri, "aggregation", aggregates={"a": "sum", "n": "sum"})
+    for _ in range(2):
+        rows = spark.range(2).selectExpr("id", "5L a", "1L n")
+        table.upsert(rows, txn_app_id="loader", txn_version=1)
+    table.upsert(spark.range(1).selectExpr("id", "2L a"))
+    assert rows_of(table) == [(0, 7, None, 1), (1, 5, None, 1)]
+
+
+def test_changes_of_rows_are_no_input_of_an_aggregation(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = combined(spark, table_uri, "aggregation", aggregates={"a": "sum", "n": "sum"})
+    changes = spark.range(2).selectExpr("id", "5L a", "'x' b", "1L n", "'U' op")
+    with pytest.raises(lancemem.InvalidInputError, match="would add each image"):
+        table.apply_changes(changes, op_column="op", sequence_by="n")
+    assert rows_of(table) == []
+
+
+def test_a_table_that_ignores_deletes_is_not_overwritten(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = combined(spark, table_uri, "partial_update", deletes="ignore")
+    table.upsert(spark.range(2).selectExpr("id", "5L a"))
+    frame = spark.range(5, 6).selectExpr("id", "1L a")
+    with pytest.raises(Exception, match="deletes='ignore'"):
+        frame.write.format("lancemem").mode("overwrite").save(table_uri)
+    assert rows_of(table) == [(0, 5, None, None), (1, 5, None, None)]

@@ -1,7 +1,8 @@
-"""Merge rules as options of a write of `format("lancemem")`.
+"""Merge rules in Spark: as options of a write of `format("lancemem")`, and what they refuse.
 
-Owns the text of these options, and the comparison with the rule of a table that exists. Does not
-own which rules there are: `lancemem.create_table` refuses what cannot be.
+Owns the text of these options, the comparison with the rule of a table that exists, and the writes
+of Spark that a rule gives no meaning. Does not own which rules there are: `lancemem.create_table`
+refuses what cannot be.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPTIONS", "of_options", "refuse_another"]
+__all__ = ["OPTIONS", "of_options", "refuse_another", "refuse_changes", "refuse_overwrite"]
 
 # Options in lower case, as Spark passes them on.
 OPTIONS = {
@@ -75,6 +76,40 @@ def refuse_another(table: lancemem.Table, options: Mapping[str, str]) -> None:
     if rule:
         # The engine compares the rule with the table's.
         lancemem.enable(table.uri, **rule)
+
+
+def refuse_changes(table: lancemem.Table) -> None:
+    """Refuse changes of rows for a table that would add up their images.
+
+    Args:
+        table: The table.
+
+    Raises:
+        InvalidInputError: Its `merge_engine` is "aggregation".
+    """
+    rule = table.merge_rule
+    if rule is not None and rule.merge_engine == "aggregation":
+        raise lancemem.InvalidInputError(
+            f"table {table.uri}: changes hold whole rows, and merge_engine='aggregation' would add "
+            "each image of a row to the one before; write what is to be added with upsert"
+        )
+
+
+def refuse_overwrite(table: lancemem.Table) -> None:
+    """Refuse mode("overwrite") for a table that does not remove rows by deletes.
+
+    Args:
+        table: The table.
+
+    Raises:
+        InvalidInputError: Its rule has `deletes` other than "remove".
+    """
+    rule = table.merge_rule
+    if rule is not None and rule.deletes != "remove":
+        raise lancemem.InvalidInputError(
+            f"table {table.uri}: mode('overwrite') deletes all rows, and the table has "
+            f"deletes={rule.deletes!r}; use mode('append')"
+        )
 
 
 def _names(text: str) -> list[str]:

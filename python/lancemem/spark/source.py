@@ -38,7 +38,7 @@ from lancemem.spark import (
     transactions,
 )
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
-from lancemem.spark.columns import settle_extra
+from lancemem.spark.columns import settle_extra, stored_columns
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
 
@@ -185,6 +185,8 @@ class LancememDataSource(DataSource):
                 f"table {uri} has no primary key, so its rows cannot be replaced or deleted; write "
                 "to it with option op='append' and mode('append')"
             )
+        if overwrite:
+            merge_rules.refuse_overwrite(table)
         if op != "delete":
             settle_extra(
                 table,
@@ -193,7 +195,7 @@ class LancememDataSource(DataSource):
                 ignores=self._flag("ignoreExtraColumns"),
                 merges=self._flag("mergeSchema"),
             )
-        names = key if op == "delete" else tuple(pa.schema(table.schema).names)
+        names = key if op == "delete" else stored_columns(table, schema.names)
         _refuse_missing(uri, names, schema)
         plan = WritePlan(
             names,

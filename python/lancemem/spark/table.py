@@ -21,6 +21,7 @@ import lancemem
 from lancemem.spark import (
     bulk,
     conditions,
+    merge_rules,
     reader,
     shuffle,
     stream,
@@ -30,7 +31,7 @@ from lancemem.spark import (
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.change_reads import ChangeReads, feed_columns, in_arrival_order
-from lancemem.spark.columns import settle_extra
+from lancemem.spark.columns import settle_extra, stored_columns
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs
 from lancemem.spark.indexes import IndexCalls
@@ -412,11 +413,13 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
     ) -> UpsertResult:
         """Insert rows, or replace those whose key the table holds.
 
-        A row takes the place of the stored row of its key as a whole. Doubles of a vector are
-        rounded to the nearest float.
+        A row takes the place of the stored row of its key as a whole. In a table whose
+        `merge_engine` is "partial_update" or "aggregation" it is merged with that row, and `rows`
+        may have the key and some of the other columns. Doubles of a vector are rounded to the
+        nearest float.
 
         Args:
-            rows: A DataFrame with every column of the table.
+            rows: A DataFrame with every column of the table, or with some of them, as above.
             sequence_by: The column that orders the versions of a key. Name it where `rows` holds a
                 key more than once: the shuffle to shards keeps no order of its own.
             round_floats: Round doubles of other `float` columns too. Default: False.
@@ -441,8 +444,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             table.upsert(rows, sequence_by="updated_at")
         """
         self._settle_extra(rows, [sequence_by], ignores=ignore_extra_columns, merges=merge_schema)
-        names = self.schema.names
-        plan = writer.WritePlan(tuple(names), tuple(self.primary_key), round_floats=round_floats)
+        names = stored_columns(self.handle, rows.columns)
+        plan = writer.WritePlan(names, tuple(self.primary_key), round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("upsert into"):
             reports = self._write(rows, plan, sequence_by, txn)
@@ -696,10 +699,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         op_column, sequence_by, read = feed_columns(rows.columns, op_column, sequence_by)
         self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
         if op_column is None and not keep_newest:
-            names = self.schema.names
-            plan = writer.WritePlan(
-                tuple(names), tuple(self.primary_key), round_floats=round_floats
-            )
+            names = stored_columns(self.handle, rows.columns)
+            plan = writer.WritePlan(names, tuple(self.primary_key), round_floats=round_floats)
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
                 "changes need sequence_by, the column that orders them"
@@ -928,6 +929,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool
     ) -> writer.WritePlan:
         names = self.refresh().schema.names
+        merge_rules.refuse_changes(self.handle)
         if keep_newest and sequence_by not in names:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no column {sequence_by!r}, by which keep_newest compares "
