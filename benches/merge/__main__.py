@@ -20,7 +20,7 @@ from benches.write.stats import Comparison, spread
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench-merge"
-CASES = ("put", "scan", "get", "compact", "stream")
+CASES = ("put", "scan", "get", "partial", "compact", "stream")
 SCAN_ROWS, COMPACT_ROWS = 1_000_000, 10_000_000
 QUICK_ROWS = 200_000
 PAIRS, QUICK_PAIRS = 7, 3
@@ -29,10 +29,11 @@ INTRO = """\
 Written by `make bench-merge`; do not edit. Both sides of a line ran in turn, pair after pair, on
 copies of the same tables; who goes first changes. A ratio is the median over pairs, with its 95 %
 interval by bootstrap. A goal counts as met or missed only if the whole interval lies on one side of
-it. Tables have an int64 key, an int64 sequence, a float64 and 32 random bytes; the rule is
-`sequence_by=["ts"]`. A tenth of the keys has a newer row, of which half are late. `first` is the
-first scan of a snapshot by a newly opened table, `again` the next one of the same snapshot. In the
-stream each side is the median of its micro-batches."""
+it. Tables have an int64 key, an int64 time, a float64 and 32 random bytes. A tenth of the keys has
+a newer row; by `sequence_by` half of these are late, `partial_update` takes them whole, and
+`aggregation` adds the float64 up. `first` is the first scan of a snapshot by a newly opened table,
+`again` the next one of the same snapshot. In the stream each side is the median of its
+micro-batches. `merge_insert` syncs nothing."""
 
 
 def main() -> None:
@@ -61,25 +62,23 @@ def main() -> None:
 
 def run(settings: Settings, chosen: tuple[str, ...] | list[str]) -> list[Comparison]:
     """Run the cases that were asked for."""
-    rows = QUICK_ROWS if settings.quick else SCAN_ROWS
+    few, many = (QUICK_ROWS,) * 2 if settings.quick else (SCAN_ROWS, COMPACT_ROWS)
     found: list[Comparison] = []
     if {"put", "scan", "get"} & set(chosen):
-        base = tables.make_base(settings.folder, rows)
-        if "put" in chosen:
-            settings.say("put")
-            found += cases.puts(settings, base)
-        if "scan" in chosen:
-            settings.say("scan")
-            found += cases.scans(settings, base, rows)
-        if "get" in chosen:
-            settings.say("get")
-            found += cases.lookups(settings, base, rows)
-    if "compact" in chosen:
-        settings.say("compact")
-        many = QUICK_ROWS if settings.quick else COMPACT_ROWS
+        base = tables.make_base(settings.folder, few)
+        for rule in tables.RULES:
+            settings.say(rule)
+            found += cases.puts(settings, base, rule) if "put" in chosen else []
+            found += cases.scans(settings, base, few, rule) if "scan" in chosen else []
+            found += cases.lookups(settings, base, few, rule) if "get" in chosen else []
+    if {"partial", "compact"} & set(chosen):
         base = settings.folder / f"base-{many}.lance"
         base = base if base.exists() else tables.make_base(settings.folder, many)
-        found += cases.compactions(settings, base, many)
+        settings.say("large base")
+        found += cases.partial_puts(settings, base, many) if "partial" in chosen else []
+        for rule in tables.RULES if "compact" in chosen else ():
+            settings.say(rule)
+            found += cases.compactions(settings, base, many, rule)
     if "stream" in chosen:
         settings.say("stream")
         found.append(stream.measure(settings))

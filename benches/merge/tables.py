@@ -1,16 +1,17 @@
 """Twin tables, one with a merge rule and one without, over the same rows.
 
-Owns: the base that pylance writes, the newer rows with and without their place in event time, and
-the SSTables above the base. Does not own: the measurements.
+Owns: the rules, the base that pylance writes, the newer rows with their place in event time, the
+SSTables above the base, and the rows that a rule makes of both. Does not own: the measurements.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lancemem
 from benches.compact import tables
@@ -27,6 +28,14 @@ SCHEMA = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
+RULES: dict[str, dict[str, Any]] = {
+    "sequence_by": {"sequence_by": ["ts"]},
+    "partial_update": {"merge_engine": "partial_update"},
+    "aggregation": {
+        "merge_engine": "aggregation",
+        "aggregates": {"ts": "last_value", "number": "sum", "payload": "last_value"},
+    },
+}
 PAYLOAD_BYTES = 32
 CHUNK_ROWS = 1_000_000
 # Rows of the base lie in the middle of event time: about half of the newer rows are late.
@@ -52,9 +61,15 @@ def late_and_new(base_rows: int, share: float, seed: int) -> pa.Table:
     return rows(ids, seed + 1, random.integers(0, LAST_TIME, len(ids)))
 
 
-def winners(changed: pa.Table) -> pa.Table:
-    """Keep the rows that win against the base by their time."""
-    return changed.filter(pa.array(changed["ts"].to_numpy() >= BASE_TIME))
+def merged(base: Path, changed: pa.Table, rule: str) -> pa.Table:
+    """Return the rows of the keys of `changed` that are no longer those of the base."""
+    if rule == "sequence_by":
+        return changed.filter(pa.array(changed["ts"].to_numpy() >= BASE_TIME))
+    if rule == "partial_update":
+        return changed
+    stored = lance.dataset(str(base)).take(changed["id"].to_numpy(), ["number"])
+    total = pc.add(stored["number"], changed["number"])
+    return changed.set_column(SCHEMA.get_field_index("number"), SCHEMA.field("number"), total)
 
 
 def make_base(folder: Path, base_rows: int) -> Path:
@@ -66,17 +81,15 @@ def make_base(folder: Path, base_rows: int) -> Path:
     return path
 
 
-def enable(path: Path, *, ruled: bool) -> lancemem.Table:
-    """Enable a copy of the base, with `sequence_by` or without a rule."""
-    if ruled:
-        return lancemem.enable(str(path), sequence_by=["ts"], config=tables.CONFIG)
-    return lancemem.enable(str(path), config=tables.CONFIG)
+def enable(path: Path, rule: str | None) -> lancemem.Table:
+    """Enable a copy of the base with one of `RULES`, or without a rule."""
+    return lancemem.enable(str(path), config=tables.CONFIG, **(RULES[rule] if rule else {}))
 
 
-def above(base: Path, changed: pa.Table, sstables: int, *, ruled: bool) -> Path:
+def above(base: Path, changed: pa.Table, sstables: int, rule: str | None) -> Path:
     """Copy the base and flush the changed rows into SSTables above it."""
-    path = tables.copy(base, "ruled" if ruled else "plain")
-    table = enable(path, ruled=ruled)
+    path = tables.copy(base, rule or "plain")
+    table = enable(path, rule)
     each = -(-changed.num_rows // sstables)
     with table.start_job(shard=0, config=tables.CONFIG) as job:
         for start in range(0, changed.num_rows, each):
