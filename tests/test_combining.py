@@ -363,7 +363,7 @@ def test_paimon_4670_2561_4821_a_row_that_is_taken_back_counts_no_more_whatever_
         elif between == "flush":
             table.flush()
 
-    table = make_table(TOTALS, primary_key="k", **RETRACT)
+    table = make_table(TOTALS, primary_key=["k"], **RETRACT)
     table.delete(taken_back(1, 5))
     step(table)
     assert rows(table) == [{"k": 1, "v": -5, "n": -1}], "its row has not come yet"
@@ -381,11 +381,11 @@ def test_paimon_4670_2561_4821_a_row_that_is_taken_back_counts_no_more_whatever_
 def test_a_function_without_an_inverse_takes_nothing_back(make_table: MakeTable) -> None:
     highest = {**RETRACT, "aggregates": {"v": "max", "n": "count"}}
     with pytest.raises(lancemem.InvalidInputError, match=r"'v'.*cannot take back a value"):
-        make_table(TOTALS, primary_key="k", **highest)
+        make_table(TOTALS, primary_key=["k"], **highest)
 
 
 def test_a_retract_gives_no_count_and_leaves_the_table_as_it_was(make_table: MakeTable) -> None:
-    table = make_table(TOTALS, primary_key="k", **RETRACT)
+    table = make_table(TOTALS, primary_key=["k"], **RETRACT)
     table.upsert(taken_back(1, 5))
     with pytest.raises(lancemem.InvalidInputError, match="'n' counts rows and takes no values"):
         table.delete(pa.table({"k": [1], "v": [5], "n": [1]}))
