@@ -98,6 +98,7 @@ __all__ = [
     "WriterFencedError",
     "WriterStats",
     "__version__",
+    "_set_memory_index_bounds",
     "bucket",
     "change_feed",
     "change_feed_of_slices",
