@@ -207,6 +207,7 @@ fn memtable(kind: Kind) {
             key: Some(Arc::new(Keys(accept.key().clone()))),
             index,
             rule: None,
+            fold: None,
         };
         let memtable = Arc::new(MemTable::new(Generation(1), layout));
         let numbers: Vec<i64> = (0..MEMTABLE_ROWS).collect();

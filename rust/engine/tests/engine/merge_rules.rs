@@ -152,7 +152,7 @@ async fn a_table_without_a_rule_has_one_specification() {
 
 #[tokio::test]
 async fn a_rule_outlives_renames_foreign_commits_and_a_restore() {
-    within(async {
+    within(Box::pin(async {
         let folder = TempDir::new().unwrap();
         let table = created(&folder, by_time()).await;
         let mut base = Dataset::open(table.uri()).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_rule_outlives_renames_foreign_commits_and_a_restore() {
         let opened = Table::open(table.uri()).await.unwrap();
         assert_eq!(opened.merge_rule(), Some(by_time().with_defaults()));
         assert_eq!(details(table.uri()).await.sharding_specs.len(), 2);
-    })
+    }))
     .await;
 }
 
@@ -199,7 +199,7 @@ async fn a_widened_sequence_column_keeps_its_role() {
 
 #[tokio::test]
 async fn a_dropped_sequence_column_is_an_error_that_names_the_table() {
-    within(async {
+    within(Box::pin(async {
         let folder = TempDir::new().unwrap();
         let table = created(&folder, by_time()).await;
         let mut base = Dataset::open(table.uri()).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_dropped_sequence_column_is_an_error_that_names_the_table() {
             let text = error.to_string();
             assert!(text.starts_with(&format!("table {}: ", table.uri())), "{text}");
         }
-    })
+    }))
     .await;
 }
 
@@ -336,7 +336,7 @@ async fn enable_gives_a_rule_once() {
 
 #[tokio::test]
 async fn a_past_version_without_the_index_is_read_without_its_rule() {
-    within(async {
+    within(Box::pin(async {
         let folder = TempDir::new().unwrap();
         let mut base = {
             let table = created(&folder, RuleOptions::default()).await;
@@ -355,6 +355,6 @@ async fn a_past_version_without_the_index_is_read_without_its_rule() {
         let table = Table::enable(uri, None, Some(&late), &config, &maintenance).await.unwrap();
         let past = table.snapshot_of_version(before).await.unwrap();
         assert_eq!(past.schema.fields().len(), 4);
-    })
+    }))
     .await;
 }
