@@ -8,28 +8,28 @@ Not here: what a rule refuses (the core's tests), plain tables (test_model), oth
 from __future__ import annotations
 
 import math
-import tempfile
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lancemem
+from tests.rule_machine import (
+    KEYS,
+    Event,
+    Row,
+    RuleMachine,
+    Step,
+    comparable,
+    run_programs,
+    steps_of_every_rule,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Row: TypeAlias = dict[str, Any]
-Event: TypeAlias = tuple[Literal["put", "delete", "barrier"], Row]
-Life: TypeAlias = list[Event]
-Step: TypeAlias = tuple[Any, ...]
-
-SHARDS = 2
-KEYS = [0, 1, 2, 3, -(2**40)]
 SCHEMA = pa.schema(
     [
         pa.field("k", pa.int64(), nullable=False),
@@ -64,9 +64,9 @@ def rank(row: Row, names: list[str], null: int) -> tuple[Any, ...]:
     return tuple(of(row.get(name)) for name in names)
 
 
-def shown(life: Life, rule: dict[str, Any]) -> Row | None:
+def shown(life: list[Event], rule: dict[str, Any]) -> Row | None:
     """The row that a key shows after its events, oldest first."""
-    live: Life = []
+    live: list[Event] = []
     for event in life:
         live = [] if event[0] == "barrier" else [*live, event]
     if not live:
@@ -78,79 +78,36 @@ def shown(life: Life, rule: dict[str, Any]) -> Row | None:
     for event in live[1:]:
         if rank(event[1], names, null=-1) >= rank(best[1], names, null=-1):
             best = event
-    return best[1] if best[0] == "put" else None
+    return best[1] if best[0] != "delete" else None
 
 
-@dataclass
-class _ModelShard:
-    """The rows of the base table, and the events above them."""
+class _Machine(RuleMachine):
+    schema = SCHEMA
+    # Columns without those that decide.
+    narrow: ClassVar = [["v", "k"]]
+    looked_up = "s"
+    filters: ClassVar = [
+        ("v > 1", lambda row: row["v"] is not None and row["v"] > 1),
+        ("ts IS NULL", lambda row: row["ts"] is None),
+        ("k = 1", lambda row: row["k"] == 1),
+        ("k > 1 AND n = 1", lambda row: row["k"] > 1 and row["n"] == 1),
+    ]
 
-    base: dict[int, Row] = field(default_factory=dict)
-    events: list[tuple[int, Event]] = field(default_factory=list)
-    flushed: int = 0
-
-    def state(self, rule: dict[str, Any], count: int | None = None) -> dict[int, Row]:
-        lives: dict[int, Life] = {key: [("put", row)] for key, row in self.base.items()}
-        for key, event in self.events[:count]:
-            lives.setdefault(key, []).append(event)
-        rows = {key: shown(life, rule) for key, life in lives.items()}
-        return {key: row for key, row in rows.items() if row is not None}
-
-    def compact(self, rule: dict[str, Any]) -> None:
-        # A delete with a sequence is forgotten here: the tables have a retention of 0.
-        self.base = self.state(rule, self.flushed)
-        self.events, self.flushed = self.events[self.flushed :], 0
-
-
-def comparable(rows: list[Row]) -> list[str]:
-    """Rows in an order, in which a NaN equals itself and 0.0 is not -0.0."""
-    return sorted(repr(sorted(row.items())) for row in rows)
-
-
-class _Machine:
-    """A real table with a job per shard, beside its model."""
-
-    def __init__(self, folder: str, rule: dict[str, Any]) -> None:
-        self.rule = rule
-        # No idle flush, so that the model knows what is flushed.
-        self.config = lancemem.WriterConfig(fsync=False, idle_flush_interval="never")
-        self.table = lancemem.create_table(
-            f"{folder}/t.lance",
-            SCHEMA,
-            primary_key="k",
-            sharding=lancemem.bucket("k", SHARDS),
-            config=self.config,
-            **rule,
-        )
-        self.shards = [_ModelShard() for _ in range(SHARDS)]
-        ordinals = pa.array(self.table.shard_ordinals(pa.table({"k": KEYS}))).to_pylist()
-        self.shard_of = dict(zip(KEYS, ordinals, strict=True))
-        self.jobs: list[lancemem.Job] = []
-        self.start_jobs()
-
-    def start_jobs(self) -> None:
-        self.jobs = [self.table.start_job(shard=shard) for shard in range(SHARDS)]
+    def fold(self, life: list[Event]) -> Row | None:
+        # A compaction forgets a delete with a sequence: the tables have a retention of 0.
+        return shown(life, self.rule)
 
     def has_deletes_with_sequence(self) -> bool:
         return self.rule.get("merge_engine") != "first_row"
 
-    def _each_shard(self, events: list[Event]) -> list[tuple[lancemem.Job, list[Event]]]:
-        parts = []
-        for shard, model in enumerate(self.shards):
-            mine = [event for event in events if self.shard_of[event[1]["k"]] == shard]
-            if mine:
-                model.events += [(event[1]["k"], event) for event in mine]
-                parts.append((self.jobs[shard], mine))
-        return parts
-
     # --- steps ---
 
     def put(self, rows: list[Row]) -> None:
-        for job, events in self._each_shard([("put", row) for row in rows]):
+        for job, events in self.each_shard([("put", row) for row in rows]):
             job.put(pa.Table.from_pylist([row for _, row in events], schema=SCHEMA))
 
     def delete(self, keys: list[int]) -> None:
-        for job, events in self._each_shard([("barrier", {"k": key}) for key in keys]):
+        for job, events in self.each_shard([("barrier", {"k": key}) for key in keys]):
             job.delete([row["k"] for _, row in events])
 
     def delete_with_sequence(self, rows: list[Row]) -> None:
@@ -159,7 +116,7 @@ class _Machine:
         if not self.has_deletes_with_sequence() or not rows:
             return
         schema = pa.schema([column for column in SCHEMA if column.name in ("k", *names)])
-        for job, events in self._each_shard([("delete", row) for row in rows]):
+        for job, events in self.each_shard([("delete", row) for row in rows]):
             job.delete(pa.Table.from_pylist([row for _, row in events], schema=schema))
 
     def apply(self, rows: list[Row], deletes: list[bool]) -> None:
@@ -172,119 +129,13 @@ class _Machine:
                 events.append(("barrier", row))
             elif any(row[name] is not None for name in names):
                 events.append(("delete", row))
-        for job, mine in self._each_shard(events):
+        for job, mine in self.each_shard(events):
             data = pa.Table.from_pylist([row for _, row in mine], schema=SCHEMA)
             job.apply(data, pa.array([kind != "put" for kind, _ in mine]))
 
-    def flush(self, shard: int) -> None:
-        self.jobs[shard].flush()
-        self.shards[shard].flushed = len(self.shards[shard].events)
-
-    def compact(self, mode: Literal["auto", "link", "rewrite"]) -> None:
-        before = self.table.changes(since=None, until=None).until
-        state = self.base_rows()
-        self.table.compact(mode=mode)
-        for model in self.shards:
-            model.compact(self.rule)
-        self.check_changes(before, state)
-
-    def reopen(self, flush: bool) -> None:
-        for job in self.jobs:
-            job.close(flush=flush)
-        if flush:
-            for model in self.shards:
-                model.flushed = len(model.events)
-        self.table = lancemem.open_table(self.table.uri)
-        self.start_jobs()
-
     def bulk(self, rows: list[Row]) -> None:
-        """Rows that are committed as SSTables: the newest of their shards."""
-        self.reopen(flush=True)
-        for job in self.jobs:
-            job.close()
-        writer = self.table.bulk_writer()
-        writer.upsert(pa.Table.from_pylist(rows, schema=SCHEMA))
-        self.table.commit(writer.finish())
-        for model in self.shards:
-            model.events += [
-                (row["k"], ("put", row))
-                for row in rows
-                if self.shards[self.shard_of[row["k"]]] is model
-            ]
-            model.flushed = len(model.events)
-        self.start_jobs()
-
-    # --- checks ---
-
-    def base_rows(self) -> list[Row]:
-        rows = [row for model in self.shards for row in model.base.values()]
-        return [{name: row.get(name) for name in SCHEMA.names} for row in rows]
-
-    def check_changes(self, since: int, before: list[Row]) -> None:
-        """What the feed says leads from the rows before a compaction to those after it."""
-        rows = comparable(before)
-        changes = self.table.changes(since=since).to_reader().read_all().to_pylist()
-        for change in changes:
-            image = comparable([{name: change[name] for name in SCHEMA.names}])[0]
-            if change["_change_type"] in ("delete", "update_preimage"):
-                rows.remove(image)
-        for change in changes:
-            image = comparable([{name: change[name] for name in SCHEMA.names}])[0]
-            if change["_change_type"] in ("insert", "update_postimage"):
-                rows.append(image)
-        assert sorted(rows) == comparable(self.base_rows())
-
-    def check(self, level: Literal["flushed", "durable", "live"]) -> None:
-        state: dict[int, Row] = {}
-        for shard, model in enumerate(self.shards):
-            if level == "flushed":
-                self.see_flushed(shard)
-            count = model.flushed if level == "flushed" else None
-            state |= model.state(self.rule, count)
-        rows = [{name: row.get(name) for name in SCHEMA.names} for row in state.values()]
-        read: dict[str, Any] = {"consistency": level}
-        if level == "live":
-            read["jobs"] = self.jobs
-        assert comparable(self.table.scan(**read).to_table().to_pylist()) == comparable(rows)
-        # Columns without those that decide.
-        narrow = self.table.scan(["v", "k"], **read).to_table().to_pylist()
-        assert comparable(narrow) == comparable([{"v": row["v"], "k": row["k"]} for row in rows])
-        assert self.table.scan(**read).count_rows() == len(rows)
-        self.check_filters(rows, read)
-        got = self.table.get(pa.table({"k": KEYS}), **read).to_pylist()
-        in_order = [row for key in KEYS for row in rows if row["k"] == key]
-        assert [repr(row) for row in got] == [repr(row) for row in in_order]
-        narrow = self.table.get(KEYS[1:3], ["s"], **read).to_pylist()
-        assert narrow == [{"s": row["s"]} for row in in_order if row["k"] in KEYS[1:3]]
-
-    def see_flushed(self, shard: int) -> None:
-        """Note what is flushed. A job that starts with a log may flush it by itself."""
-        model = self.shards[shard]
-        seen = self.table.scan(consistency="flushed").to_table().to_pylist()
-        part = comparable([row for row in seen if self.shard_of[row["k"]] == shard])
-        for count in range(model.flushed, len(model.events) + 1):
-            rows = model.state(self.rule, count).values()
-            if comparable([{name: row.get(name) for name in SCHEMA.names} for row in rows]) == part:
-                model.flushed = count
-                return
-        raise AssertionError(f"the flushed rows of shard {shard} are no state of it: {part}")
-
-    def check_filters(self, rows: list[Row], read: dict[str, Any]) -> None:
-        """A filter never meets a row that another one hides (paimon #4065)."""
-        for text, passes in (
-            ("v > 1", lambda row: row["v"] is not None and row["v"] > 1),
-            ("ts IS NULL", lambda row: row["ts"] is None),
-            ("k = 1", lambda row: row["k"] == 1),
-            ("k > 1 AND n = 1", lambda row: row["k"] > 1 and row["n"] == 1),
-        ):
-            expected = [row for row in rows if passes(row)]
-            found = self.table.scan(filter=text, **read)
-            assert comparable(found.to_table().to_pylist()) == comparable(expected), text
-            assert found.count_rows() == len(expected), text
-
-    def check_all(self) -> None:
-        for level in ("flushed", "durable", "live"):
-            self.check(level)
+        data = pa.Table.from_pylist(rows, schema=SCHEMA)
+        self.commit_bulk([("put", row) for row in rows], data)
 
 
 def rows() -> st.SearchStrategy[list[Row]]:
@@ -300,47 +151,23 @@ def rows() -> st.SearchStrategy[list[Row]]:
     return st.lists(row, min_size=1, max_size=6)
 
 
-def programs() -> st.SearchStrategy[list[Step]]:
+def steps() -> list[st.SearchStrategy[Step]]:
     keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)
-    step = st.one_of(
-        st.tuples(st.just("put"), rows()),
-        st.tuples(st.just("put"), rows()),
+    put = st.tuples(st.just("put"), rows())
+    return [
+        put,
+        put,
         st.tuples(st.just("delete"), keys),
         st.tuples(st.just("delete_with_sequence"), rows()),
         st.tuples(st.just("apply"), rows(), st.lists(st.booleans(), min_size=6, max_size=6)),
-        st.tuples(st.just("flush"), st.integers(0, SHARDS - 1)),
-        st.tuples(st.just("flush"), st.integers(0, SHARDS - 1)),
-        st.tuples(st.just("compact"), st.sampled_from(["auto", "link", "rewrite"])),
-        st.tuples(st.just("reopen"), st.booleans()),
         st.tuples(st.just("bulk"), rows()),
-        st.tuples(st.just("check_all")),
-    )
-    return st.lists(step, min_size=8, max_size=18)
+        *steps_of_every_rule(),
+    ]
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_table_with_a_rule_agrees_with_a_list_of_events_after_any_program(name: str) -> None:
-    @settings(
-        max_examples=25,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(program=programs())
-    def run(program: list[Step]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            machine = _Machine(folder, RULES[name])
-            for step, *arguments in program:
-                getattr(machine, step)(*arguments)
-            machine.check_all()
-            machine.reopen(flush=True)
-            machine.compact("auto")
-            machine.check_all()
-            for job in machine.jobs:
-                job.close()
-
-    run()
+    run_programs(lambda folder: _Machine(folder, RULES[name]), steps())
 
 
 # --- public bugs of other systems, one by one ---
