@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from tests.served_rows import assert_live_reads_alone_show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,25 +224,11 @@ def test_a_search_finds_merged_rows(make_table: MakeTable) -> None:
 
 
 def test_a_served_job_gives_its_events_to_live_reads(make_table: MakeTable) -> None:
-    flight = pytest.importorskip("pyarrow.flight")
     table = make_table(SCHEMA, **SUM)
     put(table, 1, v=1)
     compact(table)
-    with table.start_job(shard=0) as job, job.serve() as endpoint:
-        job.put(pa.table({"k": [1, 2, 2], "v": [5, 2, 3]}))
-        headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
-        options = flight.FlightCallOptions(headers=headers, timeout=30)
-        with (
-            flight.connect(endpoint.location) as client,
-            pytest.raises(pa.ArrowInvalid, match="consistency 'live'"),
-        ):
-            client.do_get(flight.Ticket(b"rows"), options).read_all()
-        remote = lancemem.connect_job(endpoint.location, endpoint.token)
-        for jobs in ([job], [remote]):
-            live = table.scan(consistency="live", jobs=jobs).to_table().to_pylist()
-            assert {each["k"]: each["v"] for each in live} == {1: 6, 2: 5}
-            got = table.get([1, 2], ["v"], consistency="live", jobs=jobs).to_pylist()
-            assert got == [{"v": 6}, {"v": 5}]
+    puts = pa.table({"k": [1, 2, 2], "v": [5, 2, 3]})
+    assert_live_reads_alone_show(table, "v", puts, {1: 6, 2: 5})
 
 
 def test_a_snapshot_keeps_its_merged_rows(make_table: MakeTable) -> None:

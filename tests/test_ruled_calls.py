@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lancemem
+from tests.served_rows import assert_live_reads_alone_show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,21 +184,7 @@ def test_a_delete_with_a_part_of_its_sequence_is_refused(make_table: MakeTable) 
 def test_a_served_job_gives_its_rows_to_live_reads_alone(
     make_table: MakeTable, rule: dict[str, Any]
 ) -> None:
-    flight = pytest.importorskip("pyarrow.flight")
     table = make_table(SCHEMA, **rule)
     table.upsert(row(1, 10, 1))
-    with table.start_job(shard=0) as job, job.serve() as endpoint:
-        job.put(pa.concat_tables([row(1, 5, 2), row(2, 5, 2), row(2, 3, 3)]))
-        headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
-        options = flight.FlightCallOptions(headers=headers, timeout=30)
-        with (
-            flight.connect(endpoint.location) as client,
-            pytest.raises(pa.ArrowInvalid, match="consistency 'live'"),
-        ):
-            client.do_get(flight.Ticket(b"rows"), options).read_all()
-        remote = lancemem.connect_job(endpoint.location, endpoint.token)
-        for jobs in ([job], [remote]):
-            live = table.scan(consistency="live", jobs=jobs).to_table().to_pylist()
-            assert {each["k"]: each["v"] for each in live} == {1: 1, 2: 2}
-            got = table.get([1, 2], ["v"], consistency="live", jobs=jobs).to_pylist()
-            assert got == [{"v": 1}, {"v": 2}]
+    puts = pa.concat_tables([row(1, 5, 2), row(2, 5, 2), row(2, 3, 3)])
+    assert_live_reads_alone_show(table, "v", puts, {1: 1, 2: 2})
