@@ -89,7 +89,7 @@ def _say(text: str) -> None:
 
 def _run(folder: Path, base_rows: int, pairs: int) -> str:
     _say(f"base table of {base_rows:,} rows")
-    base = tables.make_base(folder, base_rows)
+    base = tables.make_base(folder / "base.lance", base_rows)
     changed = tables.updates(base_rows, SHARE, seed=7)
     single = tables.with_runs(base, changed, shards=1, generations=1)
     many = tables.with_runs(base, changed, shards=4, generations=4)

@@ -46,6 +46,10 @@ class Side:
         """Keep one."""
         self.values.setdefault(name, []).append(value)
 
+    def last(self) -> dict[str, float]:
+        """Return the newest measurement of each name."""
+        return {name: values[-1] for name, values in self.values.items()}
+
 
 @dataclass
 class Pair:

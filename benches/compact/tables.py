@@ -18,6 +18,7 @@ import pyarrow as pa
 import lancemem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}
@@ -59,12 +60,16 @@ def updates(base_rows: int, share: float, seed: int) -> pa.Table:
     return rows(ids, seed + 1)
 
 
-def make_base(folder: Path, base_rows: int) -> Path:
-    """Write the base table with pylance, in fragments of a million rows."""
-    path = folder / "base.lance"
+def make_base(
+    path: Path, base_rows: int, rows_of: Callable[[np.ndarray, int], pa.Table] = rows
+) -> Path:
+    """Write a base table with pylance, in fragments of a million rows.
+
+    `rows_of` makes the rows of some ids with a seed.
+    """
     for start in range(0, base_rows, CHUNK_ROWS):
         ids = np.arange(start, min(start + CHUNK_ROWS, base_rows))
-        lance.write_dataset(rows(ids, start), str(path), mode="append" if start else "create")
+        lance.write_dataset(rows_of(ids, start), str(path), mode="append" if start else "create")
     return path
 
 

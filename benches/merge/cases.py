@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lancemem
+from benches.compact import measure
 from benches.compact import tables as copies
 from benches.merge import tables
 from benches.write.runner import Sample, Settings, Side, column, interleave
@@ -216,24 +217,17 @@ def compactions(settings: Settings, base: Path, base_rows: int, rule: str) -> li
     without = tables.above(base, changed, SSTABLES, None)
 
     def compact(source: Path, _: Path) -> Sample:
-        path = copies.copy(source)
-        table = lancemem.open_table(str(path))
-        before = copies.sizes(path)
-        seconds = _clock(table.compact)
-        written = copies.written(before, copies.sizes(path))
+        side = measure.Side()
+        path = measure.compact(source, "auto", side)
         if source == ruled:
             _same_rows(path, base_rows, result)
         copies.remove(path)
-        return {"seconds": seconds, "bytes": written}
+        return side.last()
 
     def merge_insert(_: Path) -> Sample:
-        path = copies.copy(base)
-        before = copies.sizes(path)
-        merge = lance.dataset(str(path)).merge_insert("id").when_matched_update_all()
-        seconds = _clock(lambda: merge.when_not_matched_insert_all().execute(result))
-        written = copies.written(before, copies.sizes(path))
-        copies.remove(path)
-        return {"seconds": seconds, "bytes": written}
+        side = measure.Side()
+        copies.remove(measure.merge_insert(base, [result], side))
+        return side.last()
 
     sides: dict[str, Side] = {
         "ours": partial(compact, ruled),

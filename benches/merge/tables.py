@@ -19,10 +19,9 @@ from benches.compact import tables
 if TYPE_CHECKING:
     from pathlib import Path
 
-KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 SCHEMA = pa.schema(
     [
-        pa.field("id", pa.int64(), nullable=False, metadata=KEY),
+        pa.field("id", pa.int64(), nullable=False, metadata=tables.KEY),
         pa.field("ts", pa.int64()),
         pa.field("number", pa.float64()),
         pa.field("payload", pa.binary()),
@@ -36,22 +35,16 @@ RULES: dict[str, dict[str, Any]] = {
         "aggregates": {"ts": "last_value", "number": "sum", "payload": "last_value"},
     },
 }
-PAYLOAD_BYTES = 32
-CHUNK_ROWS = 1_000_000
 # Rows of the base lie in the middle of event time: about half of the newer rows are late.
 BASE_TIME, LAST_TIME = 500_000, 1_000_000
 
 
 def rows(ids: np.ndarray, seed: int, times: np.ndarray | None = None) -> pa.Table:
     """Make rows of random numbers and bytes; without `times` all are of the base's time."""
-    random = np.random.default_rng(seed)
-    count = len(ids)
-    payload = pa.Array.from_buffers(
-        pa.binary(PAYLOAD_BYTES), count, [None, pa.py_buffer(random.bytes(count * PAYLOAD_BYTES))]
-    ).cast(pa.binary())
-    stamps = np.full(count, BASE_TIME) if times is None else times
-    columns = [pa.array(ids, pa.int64()), pa.array(stamps, pa.int64()), random.random(count)]
-    return pa.table([*columns[:2], pa.array(columns[2]), payload], schema=SCHEMA)
+    made = tables.rows(ids, seed)
+    stamps = np.full(len(ids), BASE_TIME) if times is None else times
+    columns = [made["id"], pa.array(stamps, pa.int64()), made["number"], made["text"]]
+    return pa.table(columns, schema=SCHEMA)
 
 
 def late_and_new(base_rows: int, share: float, seed: int) -> pa.Table:
@@ -74,11 +67,7 @@ def merged(base: Path, changed: pa.Table, rule: str) -> pa.Table:
 
 def make_base(folder: Path, base_rows: int) -> Path:
     """Write the base table with pylance."""
-    path = folder / f"base-{base_rows}.lance"
-    for start in range(0, base_rows, CHUNK_ROWS):
-        ids = np.arange(start, min(start + CHUNK_ROWS, base_rows))
-        lance.write_dataset(rows(ids, start), str(path), mode="append" if start else "create")
-    return path
+    return tables.make_base(folder / f"base-{base_rows}.lance", base_rows, rows)
 
 
 def enable(path: Path, rule: str | None) -> lancemem.Table:
