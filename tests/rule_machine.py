@@ -121,6 +121,20 @@ class RuleMachine(ABC):
             model.compact()
         self.check_changes(before, state)
 
+    def vectors(self, on: bool) -> None:
+        """Switch deletion-vector mode, or look up what is flushed where it is on."""
+        if on:
+            self.table.alter(deletion_vectors=True)
+            self.table.write_deletion_vectors()
+        elif self.table.deletion_vectors:
+            before = self.table.changes(since=None, until=None).until
+            state = self.base_rows()
+            # It compacts first.
+            self.table.alter(deletion_vectors=False)
+            for model in self.shards:
+                model.compact()
+            self.check_changes(before, state)
+
     def reopen(self, flush: bool) -> None:
         """Close the jobs and open the table again."""
         for job in self.jobs:
@@ -223,6 +237,7 @@ def steps_of_every_rule() -> list[st.SearchStrategy[Step]]:
         flush,
         flush,
         st.tuples(st.just("compact"), st.sampled_from(["auto", "link", "rewrite"])),
+        st.tuples(st.just("vectors"), st.sampled_from([True, True, False])),
         st.tuples(st.just("reopen"), st.booleans()),
         st.tuples(st.just("check_all")),
     ]

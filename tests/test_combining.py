@@ -267,7 +267,6 @@ REFUSED: dict[str, tuple[Callable[[lancemem.Table], object], str]] = {
         lambda table: table.merge(pa.table({"k": [1], "v": [2]})).when_matched_delete().execute(),
         "replace=True",
     ),
-    "deletion vectors": (lambda table: table.alter(deletion_vectors=True), "deletion-vector mode"),
     "the changes of flushes": (
         lambda table: table.alter(deletion_vectors=True, changelog="flushed"),
         "merge_engine",

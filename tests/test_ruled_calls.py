@@ -91,30 +91,6 @@ def test_updates_and_merges_of_sequenced_rows_work(make_table: MakeTable) -> Non
 
 
 @pytest.mark.parametrize("rule", ALL_RULES)
-def test_deletion_vector_mode_is_refused(make_table: MakeTable, rule: dict[str, Any]) -> None:
-    table = make_table(SCHEMA, **rule)
-    with pytest.raises(lancemem.InvalidInputError, match="deletion-vector mode") as caught:
-        table.alter(deletion_vectors=True)
-    assert table.uri in str(caught.value)
-    assert not table.deletion_vectors
-
-
-@pytest.mark.parametrize("rule", ALL_RULES)
-def test_a_lance_table_in_deletion_vector_mode_gets_no_rule(
-    make_table: MakeTable, rule: dict[str, Any]
-) -> None:
-    lance = pytest.importorskip("lance")
-    table = make_table(SCHEMA)
-    table.alter(deletion_vectors=True)
-    lance.dataset(table.uri).drop_index("__lance_mem_wal")
-    before = lance.dataset(table.uri).version
-    with pytest.raises(lancemem.InvalidInputError, match="deletion-vector mode"):
-        lancemem.enable(table.uri, **rule)
-    assert lance.dataset(table.uri).version == before
-    assert lancemem.enable(table.uri).merge_rule is None
-
-
-@pytest.mark.parametrize("rule", ALL_RULES)
 def test_changes_of_flushes_are_refused(
     make_table: MakeTable, table_uri: str, rule: dict[str, Any]
 ) -> None:

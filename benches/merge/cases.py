@@ -31,6 +31,7 @@ LOOKUP_SSTABLES, LOOKUPS = 5, 50
 PUTS = {1: 300, 100: 200, 10_000: 30}
 PARTIAL_ROWS, PARTIALS, MERGES = 1_000, 10, 2
 PLAIN, NO_RULE, MERGE = "plain Lance scan", "no rule", "`merge_insert`"
+LOOKED_UP = "deletion-vector mode"
 GET = "`get` and `upsert`, no rule"
 
 
@@ -137,6 +138,8 @@ def scans(settings: Settings, base: Path, base_rows: int, rule: str) -> list[Com
     changed = tables.late_and_new(base_rows, SHARE, 7)
     ruled = tables.above(base, changed, SSTABLES, rule)
     without = tables.above(base, changed, SSTABLES, None)
+    looked_up = tables.above(base, changed, SSTABLES, rule, "looked-up")
+    lancemem.open_table(str(looked_up)).alter(deletion_vectors=True)
 
     def read(path: Path, _: Path) -> Sample:
         scan = lancemem.open_table(str(path)).scan(consistency="flushed")
@@ -155,6 +158,7 @@ def scans(settings: Settings, base: Path, base_rows: int, rule: str) -> list[Com
 
     sides: dict[str, Side] = {
         "ours": partial(read, ruled),
+        LOOKED_UP: partial(read, looked_up),
         NO_RULE: partial(read, without),
         PLAIN: plain,
     }
@@ -171,7 +175,15 @@ def scans(settings: Settings, base: Path, base_rows: int, rule: str) -> list[Com
                     Goal(bound, at_least=False) if bound else None,
                 )
             )  # fmt: skip
-    for path in (ruled, without):
+    for what in ("first", "again"):
+        label = f"`{rule}`: scan in {LOOKED_UP}, {what}"
+        found.append(
+            Comparison(
+                "scan", label, PLAIN, "ms", column(runs[LOOKED_UP], what),
+                column(runs[PLAIN], what), Goal(1.05, at_least=False),
+            )
+        )  # fmt: skip
+    for path in (ruled, looked_up, without):
         copies.remove(path)
     return found
 

@@ -75,9 +75,11 @@ def enable(path: Path, rule: str | None) -> lancemem.Table:
     return lancemem.enable(str(path), config=tables.CONFIG, **(RULES[rule] if rule else {}))
 
 
-def above(base: Path, changed: pa.Table, sstables: int, rule: str | None) -> Path:
+def above(
+    base: Path, changed: pa.Table, sstables: int, rule: str | None, name: str | None = None
+) -> Path:
     """Copy the base and flush the changed rows into SSTables above it."""
-    path = tables.copy(base, rule or "plain")
+    path = tables.copy(base, name or rule or "plain")
     table = enable(path, rule)
     each = -(-changed.num_rows // sstables)
     with table.start_job(shard=0, config=tables.CONFIG) as job:

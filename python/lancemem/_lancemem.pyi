@@ -3210,6 +3210,7 @@ class Garbage:
         "shard manifest",
         "record index run",
         "deletion vectors",
+        "merged rows",
         "staged write",
         "published changes",
         "stored changes",

@@ -341,10 +341,13 @@ fn vectors() -> Vec<Vec<u8>> {
         physical_rows: 1_000,
         key_files: vec!["a.lance".to_owned()],
         dead: vec![7; 40],
+        deletion_file: "8-9".to_owned(),
+        beaten: vec![3; 8],
     };
     let older = |number: u64| OlderSsTableVector {
         path: paths::sstable_folder(9, Generation(number)),
         dead: Vec::new(),
+        beaten: vec![2; 4],
     };
     let full = SsTableVectors {
         base_version: 9,
@@ -352,6 +355,7 @@ fn vectors() -> Vec<Vec<u8>> {
         fragments: (0..10).map(fragment).collect(),
         sstables: (1..5).map(older).collect(),
         tombstones: Some(vec![1; 20]),
+        rule: r#"{"format":1}"#.to_owned(),
     };
     vec![unsealed(full.encode()), unsealed(SsTableVectors::default().encode())]
 }

@@ -18,6 +18,7 @@ pub mod key;
 mod key_values;
 pub mod key_view;
 pub mod manifest;
+pub mod merged_rows;
 mod null_check;
 pub mod paths;
 pub mod reconcile;

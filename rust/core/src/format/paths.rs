@@ -121,6 +121,27 @@ pub fn parse_run_vectors(file_name: &str) -> Option<&str> {
     (is_record_index_name(name) && is_plain_component(sstable)).then_some(sstable)
 }
 
+/// Folder of the stored merged rows of a shard.
+#[must_use]
+pub fn merged_rows(shard: ShardId) -> String {
+    format!("{LANCEMEM}/merged/{}", shard.as_hyphenated())
+}
+
+/// The merged rows of a shard up to the SSTable in the folder `sstable`. `name` follows from what was
+/// merged.
+#[must_use]
+pub fn merged_rows_file(shard: ShardId, sstable: &str, name: &str) -> String {
+    format!("{}/{sstable}.{name}.{WAL_EXTENSION}", merged_rows(shard))
+}
+
+/// The SSTable in the name of a file of merged rows; `None` for any other name.
+#[must_use]
+pub fn parse_merged_rows(file_name: &str) -> Option<&str> {
+    let stem = file_name.strip_suffix(WAL_EXTENSION)?.strip_suffix('.')?;
+    let (sstable, name) = stem.rsplit_once('.')?;
+    (is_record_index_name(name) && is_plain_component(sstable)).then_some(sstable)
+}
+
 /// Folder of stored changes.
 pub const CHANGELOG: &str = "_lancemem/changelog";
 

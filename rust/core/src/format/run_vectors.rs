@@ -13,12 +13,16 @@ use crate::types::Result;
 ///
 /// A source that is listed is covered: *all* of its rows that have a key of the SSTable are in its
 /// vector. A source that is not listed is not covered.
+///
+/// With a merge rule that chooses, an older row may beat a row of the SSTable. A source's vector then
+/// has all of its rows that lose, and `beaten` the rows of the SSTable that lose to a row of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SsTableVectors {
     /// The version of the base table that was looked at. For information only: the fragments decide
     /// what is valid.
     pub base_version: u64,
-    /// Field ids of the key columns in primary-key order.
+    /// Field ids of the columns that were compared: the key columns in primary-key order, then those of
+    /// `sequence_by`.
     pub key_fields: Vec<i32>,
     /// Fragments of the base table.
     pub fragments: Vec<FragmentVector>,
@@ -26,6 +30,8 @@ pub struct SsTableVectors {
     pub sstables: Vec<OlderSsTableVector>,
     /// Tombstones of the SSTable itself; `None` where another file of the SSTable has them.
     pub tombstones: Option<Vec<u8>>,
+    /// The merge rule by which rows were compared, as the table's index stores it; empty without one.
+    pub rule: String,
 }
 
 /// Dead rows of a fragment of the base table.
@@ -35,10 +41,15 @@ pub struct FragmentVector {
     pub id: u64,
     /// Rows of its data files.
     pub physical_rows: u64,
-    /// Its data files with key columns. Another fragment of the same id has others.
+    /// Its data files with compared columns. Another fragment of the same id has others.
     pub key_files: Vec<String>,
     /// Offsets, a roaring bitmap in its portable form.
     pub dead: Vec<u8>,
+    /// With a merge rule: the name of its deletion file, empty where it has none. A deleted row beats
+    /// no other.
+    pub deletion_file: String,
+    /// With a merge rule: positions of rows of the SSTable that lose to a row of this fragment.
+    pub beaten: Vec<u8>,
 }
 
 /// Dead rows of an older SSTable of the shard.
@@ -48,6 +59,8 @@ pub struct OlderSsTableVector {
     pub path: String,
     /// Positions, a roaring bitmap in its portable form.
     pub dead: Vec<u8>,
+    /// With a merge rule: positions of rows of the newer SSTable that lose to a row of this one.
+    pub beaten: Vec<u8>,
 }
 
 impl SsTableVectors {
@@ -59,17 +72,22 @@ impl SsTableVectors {
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files,
             dead: fragment.dead,
+            deletion_file: fragment.deletion_file,
+            beaten: fragment.beaten,
         });
-        let sstables = self.sstables.iter().cloned();
+        let sstables = self.sstables.iter().cloned().map(|sstable| RunMessage {
+            path: sstable.path,
+            dead: sstable.dead,
+            beaten: sstable.beaten,
+        });
         let message = VectorsMessage {
             format: VectorsMessage::FORMAT,
             base_version: self.base_version,
             key_fields: self.key_fields.clone(),
             fragments: fragments.collect(),
-            sstables: sstables
-                .map(|sstable| RunMessage { path: sstable.path, dead: sstable.dead })
-                .collect(),
+            sstables: sstables.collect(),
             tombstones: self.tombstones.clone(),
+            rule: self.rule.clone(),
         };
         framed_file::encode(&message)
     }
@@ -85,16 +103,21 @@ impl SsTableVectors {
             physical_rows: fragment.physical_rows,
             key_files: fragment.key_files,
             dead: fragment.dead,
+            deletion_file: fragment.deletion_file,
+            beaten: fragment.beaten,
         });
-        let sstables = message.sstables.into_iter();
+        let sstables = message.sstables.into_iter().map(|sstable| OlderSsTableVector {
+            path: sstable.path,
+            dead: sstable.dead,
+            beaten: sstable.beaten,
+        });
         Ok(Self {
             base_version: message.base_version,
             key_fields: message.key_fields,
             fragments: fragments.collect(),
-            sstables: sstables
-                .map(|sstable| OlderSsTableVector { path: sstable.path, dead: sstable.dead })
-                .collect(),
+            sstables: sstables.collect(),
             tombstones: message.tombstones,
+            rule: message.rule,
         })
     }
 }
@@ -113,6 +136,8 @@ struct VectorsMessage {
     sstables: Vec<RunMessage>,
     #[prost(bytes = "vec", optional, tag = "6")]
     tombstones: Option<Vec<u8>>,
+    #[prost(string, tag = "7")]
+    rule: String,
 }
 
 impl Framed for VectorsMessage {
@@ -135,6 +160,10 @@ struct FragmentMessage {
     key_files: Vec<String>,
     #[prost(bytes = "vec", tag = "4")]
     dead: Vec<u8>,
+    #[prost(string, tag = "5")]
+    deletion_file: String,
+    #[prost(bytes = "vec", tag = "6")]
+    beaten: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -143,6 +172,8 @@ struct RunMessage {
     path: String,
     #[prost(bytes = "vec", tag = "2")]
     dead: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    beaten: Vec<u8>,
 }
 
 #[cfg(test)]
@@ -159,10 +190,26 @@ mod tests {
                 physical_rows: 100,
                 key_files: vec!["a.lance".to_owned(), "b.lance".to_owned()],
                 dead: vec![1, 2, 3],
+                ..FragmentVector::default()
             }],
-            sstables: vec![OlderSsTableVector { path: "cc85c397_gen_1".to_owned(), dead: vec![4] }],
+            sstables: vec![OlderSsTableVector {
+                path: "cc85c397_gen_1".to_owned(),
+                dead: vec![4],
+                beaten: Vec::new(),
+            }],
             tombstones: Some(vec![5, 6]),
+            rule: String::new(),
         }
+    }
+
+    fn ruled_vectors() -> SsTableVectors {
+        let mut vectors = vectors();
+        vectors.rule = r#"{"format":1,"engine":"deduplicate","sequence":[3]}"#.to_owned();
+        vectors.key_fields.push(3);
+        vectors.fragments[0].deletion_file = "7-5.arrow".to_owned();
+        vectors.fragments[0].beaten = vec![7];
+        vectors.sstables[0].beaten = vec![8, 9];
+        vectors
     }
 
     #[test]
@@ -170,6 +217,9 @@ mod tests {
         let golden: &[u8] = include_bytes!("golden/run_vectors.binpb");
         assert_eq!(vectors().encode(), golden);
         assert_eq!(SsTableVectors::decode(golden, "x").unwrap(), vectors());
+        let golden: &[u8] = include_bytes!("golden/ruled_run_vectors.binpb");
+        assert_eq!(ruled_vectors().encode(), golden);
+        assert_eq!(SsTableVectors::decode(golden, "x").unwrap(), ruled_vectors());
     }
 
     #[test]

@@ -110,7 +110,11 @@ pub fn encode_sentinel(place: LogAddress, writer_epoch: WriterEpoch) -> Result<B
     Ok(bytes.into())
 }
 
-fn encode_stream(
+/// An IPC stream of these batches.
+///
+/// # Errors
+/// An internal error where the encoder fails.
+pub(super) fn encode_stream(
     fields: Fields,
     metadata: HashMap<String, String>,
     batches: &[RecordBatch],
@@ -211,7 +215,7 @@ pub fn decode_unchecked(bytes: &Bytes, what: &str) -> Result<WalEntry> {
 ///
 /// Arrow's reader panics on some damaged streams. Entries of lance have no checksum that would
 /// catch them before, so a panic is damage like an error.
-fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+pub(super) fn read_stream(stream: Bytes, what: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let undecodable = |error| Error::corrupt(what, "undecodable", &error).with_source(error);
     if has_compressed(&stream) {
         return Err(Error::corrupt(

@@ -14,6 +14,7 @@ use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use crate::deletion_vectors::SsTableCoverage;
+use crate::errors::Context;
 use crate::snapshot::{MemTableView, Snapshot, SsTableHandle, SsTableKeys};
 use crate::stages::{Stage, StageName};
 use crate::visibility::{
@@ -126,10 +127,7 @@ impl InputSsTables {
             let keys = KeysOfSsTables { of_sstables, newest: Arc::new(newest) };
             Ok(Self { sstables, keys: Some(Arc::new(keys)) })
         });
-        let compared = compared.await;
-        compared.map_err(|error| {
-            Error::internal(format!("comparing the keys of SSTables: {error}")).with_source(error)
-        })?
+        compared.await.context("comparing the keys of SSTables")?
     }
 
     /// The SSTables of a table with a merge rule, whose choice among all rows is `chosen`.
@@ -175,9 +173,7 @@ impl InputSsTables {
             }
             sstables
         });
-        let sstables = bury.await.map_err(|error| {
-            Error::internal(format!("comparing merged rows: {error}")).with_source(error)
-        })?;
+        let sstables = bury.await.context("comparing merged rows")?;
         Ok(Self { sstables, keys: keys_of_all })
     }
 

@@ -12,7 +12,7 @@ use lancemem_core::types::ShardId;
 use roaring::RoaringBitmap;
 
 use super::SsTableFile;
-use crate::record_index::key_ids;
+use super::open::{Basis, LostRows};
 use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, SnapshotMask};
 
@@ -29,35 +29,50 @@ pub struct MissingVectors {
     pub tombstones: bool,
 }
 
-/// Files by shard and SSTable.
-struct BySsTable<'a>(HashMap<ShardId, HashMap<&'a str, Vec<&'a SsTableFile>>>);
+/// Files by shard and SSTable, and what the rows of the snapshot are compared by.
+struct BySsTable<'a> {
+    files: HashMap<ShardId, HashMap<&'a str, Vec<&'a SsTableFile>>>,
+    basis: Basis,
+}
 
 impl<'a> BySsTable<'a> {
-    fn new(files: &'a [Arc<SsTableFile>]) -> Self {
+    fn new(snapshot: &Snapshot, files: &'a [Arc<SsTableFile>]) -> Self {
         let mut by_sstable: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
         for file in files {
             let of_shard = by_sstable.entry(file.shard_id).or_default();
             of_shard.entry(file.sstable.as_str()).or_default().push(file.as_ref());
         }
-        Self(by_sstable)
+        Self { files: by_sstable, basis: Basis::of(snapshot) }
     }
 
     fn of(&self, sstable: &SsTableHandle) -> &[&'a SsTableFile] {
-        let of_shard = self.0.get(&sstable.shard_id);
+        let of_shard = self.files.get(&sstable.shard_id);
         of_shard.and_then(|sstables| sstables.get(sstable.path.as_str())).map_or(&[], Vec::as_slice)
     }
 
-    fn fragment(
-        &self,
-        sstable: &SsTableHandle,
-        fragment: &Fragment,
-        key: &[i32],
-    ) -> Option<&'a RoaringBitmap> {
-        self.of(sstable).iter().find_map(|file| file.of_fragment(fragment, key))
+    fn fragment(&self, sstable: &SsTableHandle, fragment: &Fragment) -> Option<&'a LostRows> {
+        self.of(sstable).iter().find_map(|file| file.of_fragment(fragment, &self.basis))
     }
 
-    fn older(&self, sstable: &SsTableHandle, older: &SsTableHandle) -> Option<&'a RoaringBitmap> {
-        self.of(sstable).iter().find_map(|file| file.of_sstable(&older.path))
+    fn older(&self, sstable: &SsTableHandle, older: &SsTableHandle) -> Option<&'a LostRows> {
+        self.of(sstable).iter().find_map(|file| file.of_sstable(&older.path, &self.basis))
+    }
+
+    /// The rows of `sstable` that lose to a row of the base table or of the SSTables `older`; none
+    /// without a merge rule. `None` where a source is not covered.
+    fn beaten(
+        &self,
+        snapshot: &Snapshot,
+        sstable: &SsTableHandle,
+        older: &[Arc<SsTableHandle>],
+    ) -> Option<RoaringBitmap> {
+        if self.basis.rule.is_empty() {
+            return Some(RoaringBitmap::new());
+        }
+        let fragments = snapshot.base.fragments().iter();
+        let by_base = fragments.map(|fragment| self.fragment(sstable, fragment));
+        let by_older = older.iter().map(|older| self.older(sstable, older));
+        union(by_base.chain(by_older).map(|lost| lost.map(|lost| &lost.beaten)))
     }
 
     fn tombstones(&self, sstable: &SsTableHandle) -> Option<&'a RoaringBitmap> {
@@ -73,12 +88,14 @@ pub struct Coverage {
     pub base: DeadRows,
     /// The dead rows of each SSTable, in the order of the snapshot.
     pub sstables: Vec<SsTableCoverage>,
+    /// How many rows lose against rows that arrived before them.
+    pub late_rows: u64,
 }
 
 /// The dead rows of an SSTable, except the rows that its own deletion vector hides.
 #[derive(Debug)]
 pub struct SsTableCoverage {
-    /// Rows that newer SSTables supersede.
+    /// Rows that newer SSTables supersede, and with a merge rule rows that lose to older ones.
     pub superseded: RoaringBitmap,
     /// Tombstones.
     pub tombstones: RoaringBitmap,
@@ -89,24 +106,26 @@ impl Coverage {
     /// a source.
     #[must_use]
     pub fn of(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Option<Self> {
-        let by_sstable = BySsTable::new(files);
-        let key = key_ids(&snapshot.base, &snapshot.key);
+        let by_sstable = BySsTable::new(snapshot, files);
         let mut base = DeadRows::default();
         for fragment in snapshot.base.fragments().iter() {
             let sstables = snapshot.shards.iter().flat_map(|shard| &shard.sstables);
-            let dead = sstables.map(|sstable| by_sstable.fragment(sstable, fragment, &key));
-            base.set(fragment.id, union(dead)?).ok()?;
+            let lost = sstables.map(|sstable| by_sstable.fragment(sstable, fragment));
+            base.set(fragment.id, union(lost.map(dead_of))?).ok()?;
         }
-        let mut sstables = Vec::new();
+        let (mut sstables, mut late_rows) = (Vec::new(), 0);
         for shard in &snapshot.shards {
             for (place, sstable) in shard.sstables.iter().enumerate() {
+                let beaten = by_sstable.beaten(snapshot, sstable, &shard.sstables[..place])?;
+                late_rows += beaten.len();
                 let newer = shard.sstables[place + 1..].iter();
-                let superseded = union(newer.map(|newer| by_sstable.older(newer, sstable)))?;
+                let lost = newer.map(|newer| by_sstable.older(newer, sstable));
+                let superseded = union(lost.map(dead_of))? | beaten;
                 let tombstones = by_sstable.tombstones(sstable)?.clone();
                 sstables.push(SsTableCoverage { superseded, tombstones });
             }
         }
-        Some(Self { base, sstables })
+        Some(Self { base, sstables, late_rows })
     }
 
     /// The mask of the snapshot's dead rows, for a scan.
@@ -139,22 +158,27 @@ impl FirstSuperseded {
         sstable: &SsTableHandle,
         older: &[Arc<SsTableHandle>],
     ) -> Option<Self> {
-        let by_sstable = BySsTable::new(files);
-        let key = key_ids(&snapshot.base, &snapshot.key);
+        let by_sstable = BySsTable::new(snapshot, files);
         let mut base = DeadRows::default();
         for fragment in snapshot.base.fragments().iter() {
-            let rows = by_sstable.fragment(sstable, fragment, &key)?;
-            let earlier = older.iter().map(|older| by_sstable.fragment(older, fragment, &key));
-            base.set(fragment.id, rows - union(earlier)?).ok()?;
+            let rows = dead_of(by_sstable.fragment(sstable, fragment))?;
+            let earlier = older.iter().map(|older| by_sstable.fragment(older, fragment));
+            base.set(fragment.id, rows - union(earlier.map(dead_of))?).ok()?;
         }
         let mut sstables = Vec::with_capacity(older.len());
         for (place, source) in older.iter().enumerate() {
-            let rows = by_sstable.older(sstable, source)?;
+            let rows = dead_of(by_sstable.older(sstable, source))?;
             let between = older[place + 1..].iter().map(|newer| by_sstable.older(newer, source));
-            sstables.push(rows - union(between)? - by_sstable.tombstones(source)?);
+            let between = union(between.map(dead_of))?;
+            sstables.push(rows - between - by_sstable.tombstones(source)?);
         }
         Some(Self { base, sstables })
     }
+}
+
+/// The rows of a source that lose; `None` where it is not covered.
+fn dead_of(lost: Option<&LostRows>) -> Option<&RoaringBitmap> {
+    lost.map(|lost| &lost.dead)
 }
 
 /// The union of bitmaps; `None` where one of them is missing.
@@ -167,30 +191,38 @@ fn union<'a>(
 /// The deletion vectors that `snapshot` lacks for a [`Coverage`], by SSTable. A fragment with
 /// overlays or an unknown number of rows is never among them: its deletion vectors cannot be
 /// computed.
+///
+/// With a merge rule an SSTable that lacks one lacks all: which rows of a key lose depends on all of
+/// them.
 #[must_use]
 pub fn missing_vectors(snapshot: &Snapshot, files: &[Arc<SsTableFile>]) -> Vec<MissingVectors> {
-    let by_sstable = BySsTable::new(files);
-    let key = key_ids(&snapshot.base, &snapshot.key);
+    let by_sstable = BySsTable::new(snapshot, files);
     let fragments = snapshot.base.fragments();
+    let may_be_covered =
+        |fragment: &&Fragment| fragment.overlays.is_empty() && fragment.physical_rows.is_some();
     let mut all_missing = Vec::new();
     for shard in &snapshot.shards {
         for (place, sstable) in shard.sstables.iter().enumerate() {
             let is_missing = |fragment: &&Fragment| {
-                fragment.overlays.is_empty()
-                    && fragment.physical_rows.is_some()
-                    && by_sstable.fragment(sstable, fragment, &key).is_none()
+                may_be_covered(fragment) && by_sstable.fragment(sstable, fragment).is_none()
             };
             let is_unknown =
                 |older: &&Arc<SsTableHandle>| by_sstable.older(sstable, older.as_ref()).is_none();
-            let missing = MissingVectors {
+            let older = &shard.sstables[..place];
+            let mut missing = MissingVectors {
                 sstable: sstable.clone(),
                 fragments: fragments.iter().filter(is_missing).cloned().collect(),
-                older: shard.sstables[..place].iter().filter(is_unknown).cloned().collect(),
+                older: older.iter().filter(is_unknown).cloned().collect(),
                 tombstones: by_sstable.tombstones(sstable).is_none(),
             };
-            if missing.tombstones || !missing.fragments.is_empty() || !missing.older.is_empty() {
-                all_missing.push(missing);
+            if !missing.tombstones && missing.fragments.is_empty() && missing.older.is_empty() {
+                continue;
             }
+            if !by_sstable.basis.rule.is_empty() {
+                missing.fragments = fragments.iter().filter(may_be_covered).cloned().collect();
+                missing.older = older.to_vec();
+            }
+            all_missing.push(missing);
         }
     }
     all_missing

@@ -13,6 +13,10 @@
 //! files that were looked up. It trusts the deletion vector of an SSTable by the name of the
 //! SSTable's folder, which is never used twice. So no commit can make a deletion vector wrong: a
 //! source that is not covered is compared by key, as without the mode.
+//!
+//! With a merge rule that chooses, a row may also lose to an older one, and a deleted row beats none:
+//! a file then answers for a fragment with the same deletion file only, and where one source is not
+//! covered all are compared.
 
 mod compute;
 mod coverage;

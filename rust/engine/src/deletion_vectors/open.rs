@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use lance_table::format::Fragment;
-use lancemem_core::format::{SsTableVectors, paths};
+use lancemem_core::format::{FragmentVector, SsTableVectors, paths};
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, ErrorKind, MaxBytes, Result, ShardId};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use crate::record_index::has_keys_of;
-use crate::snapshot::{CacheBudget, Cached};
+use crate::record_index::{has_keys_of, key_ids};
+use crate::snapshot::{CacheBudget, Cached, Snapshot};
 
 /// A file of deletion vectors, decoded. Every bitmap lies within its source.
 #[derive(Debug)]
@@ -24,20 +24,60 @@ pub struct SsTableFile {
     pub shard_id: ShardId,
     /// The newer SSTable, which supersedes rows.
     pub sstable: String,
-    key_fields: Vec<i32>,
+    basis: Basis,
     /// By fragment id.
     fragments: HashMap<u64, KnownFragment>,
     /// By the folder of the older SSTable.
-    sstables: HashMap<String, RoaringBitmap>,
+    sstables: HashMap<String, LostRows>,
     /// Tombstones of the newer SSTable.
     pub tombstones: Option<RoaringBitmap>,
+}
+
+/// What rows are compared by. A file answers for the same comparison only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// Field ids of the key columns, then of the columns that decide.
+    pub columns: Vec<i32>,
+    /// The merge rule that chooses; empty where the newest row is shown.
+    pub rule: String,
+}
+
+/// The rows of one source, and those of the file's own SSTable, that lose to each other.
+#[derive(Debug)]
+pub struct LostRows {
+    /// Rows of the source.
+    pub dead: RoaringBitmap,
+    /// Rows of the file's own SSTable that lose to a row of the source. Empty without a merge rule.
+    pub beaten: RoaringBitmap,
 }
 
 #[derive(Debug)]
 struct KnownFragment {
     physical_rows: u64,
     key_files: Vec<String>,
-    dead: RoaringBitmap,
+    deletion_file: String,
+    lost: LostRows,
+}
+
+impl Basis {
+    /// What the rows of `snapshot` are compared by.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut columns = key_ids(&snapshot.base, &snapshot.key);
+        let Some(choosing) = snapshot.rule() else { return Self { columns, rule: String::new() } };
+        columns.extend(choosing.rule().sequence());
+        Self { columns, rule: choosing.rule().to_json() }
+    }
+
+    /// The deletion file of a fragment as far as it matters: a deleted row loses to each other row
+    /// where the newest is shown, but beats none where a rule chooses.
+    #[must_use]
+    pub fn deletion_file(&self, fragment: &Fragment) -> String {
+        match &fragment.deletion_file {
+            Some(file) if !self.rule.is_empty() => format!("{}-{}", file.read_version, file.id),
+            _ => String::new(),
+        }
+    }
 }
 
 impl SsTableFile {
@@ -46,7 +86,7 @@ impl SsTableFile {
         Self {
             shard_id,
             sstable: sstable.to_owned(),
-            key_fields: Vec::new(),
+            basis: Basis::default(),
             fragments: HashMap::new(),
             sstables: HashMap::new(),
             tombstones: None,
@@ -71,44 +111,52 @@ impl SsTableFile {
             }
         };
         let any = u64::from(u32::MAX) + 1;
+        let lost = |dead: &[u8], rows: u64, beaten: &[u8]| {
+            // Without a merge rule there are no bytes at all.
+            let none = beaten.is_empty();
+            let beaten = if none { RoaringBitmap::new() } else { bitmap(beaten, any)? };
+            Ok::<_, Error>(LostRows { dead: bitmap(dead, rows)?, beaten })
+        };
         let fragments = file.fragments.into_iter().map(|known| {
-            let dead = bitmap(&known.dead, known.physical_rows)?;
-            let (physical_rows, key_files) = (known.physical_rows, known.key_files);
-            Ok((known.id, KnownFragment { physical_rows, key_files, dead }))
+            let lost = lost(&known.dead, known.physical_rows, &known.beaten)?;
+            let FragmentVector { id, physical_rows, key_files, deletion_file, .. } = known;
+            Ok((id, KnownFragment { physical_rows, key_files, deletion_file, lost }))
         });
-        let sstables = file
-            .sstables
-            .into_iter()
-            .map(|sstable| Ok((sstable.path, bitmap(&sstable.dead, any)?)));
+        let sstables = file.sstables.into_iter();
+        let sstables =
+            sstables.map(|known| Ok((known.path, lost(&known.dead, any, &known.beaten)?)));
         Ok(Self {
             shard_id,
             sstable: sstable.to_owned(),
-            key_fields: file.key_fields,
+            basis: Basis { columns: file.key_fields, rule: file.rule },
             fragments: fragments.collect::<Result<_>>()?,
             sstables: sstables.collect::<Result<_>>()?,
             tombstones: file.tombstones.map(|bytes| bitmap(&bytes, any)).transpose()?,
         })
     }
 
-    /// The dead rows of a fragment whose key has these field ids; `None` where the file does not
-    /// cover it.
+    /// The lost rows of a fragment; `None` where the file does not cover it by this comparison.
     #[must_use]
-    pub fn of_fragment(&self, fragment: &Fragment, key_ids: &[i32]) -> Option<&RoaringBitmap> {
+    pub fn of_fragment(&self, fragment: &Fragment, basis: &Basis) -> Option<&LostRows> {
         let known = self.fragments.get(&fragment.id)?;
         let (rows, files) = (known.physical_rows, &known.key_files);
-        let is_same = self.key_fields == key_ids && has_keys_of(fragment, key_ids, rows, files);
-        is_same.then_some(&known.dead)
+        let is_same = self.basis == *basis
+            && has_keys_of(fragment, &basis.columns, rows, files)
+            && known.deletion_file == basis.deletion_file(fragment);
+        is_same.then_some(&known.lost)
     }
 
-    /// The dead rows of an older SSTable of the shard; `None` where the file does not cover it.
+    /// The lost rows of an older SSTable of the shard; `None` where the file does not cover it by
+    /// this comparison.
     #[must_use]
-    pub fn of_sstable(&self, path: &str) -> Option<&RoaringBitmap> {
-        self.sstables.get(path)
+    pub fn of_sstable(&self, path: &str, basis: &Basis) -> Option<&LostRows> {
+        self.sstables.get(path).filter(|_| self.basis.rule == basis.rule)
     }
 
     fn heap_bytes(&self) -> usize {
-        let fragments = self.fragments.values().map(|known| &known.dead);
-        let bitmaps = fragments.chain(self.sstables.values()).chain(&self.tombstones);
+        let fragments = self.fragments.values().map(|known| &known.lost);
+        let lost = fragments.chain(self.sstables.values());
+        let bitmaps = lost.flat_map(|lost| [&lost.dead, &lost.beaten]).chain(&self.tombstones);
         bitmaps.map(|bitmap| size_of::<RoaringBitmap>() + bitmap.serialized_size()).sum()
     }
 }
@@ -205,7 +253,7 @@ async fn read(
 
 #[cfg(test)]
 mod tests {
-    use lancemem_core::format::{FragmentVector, OlderSsTableVector};
+    use lancemem_core::format::OlderSsTableVector;
 
     use super::*;
 
@@ -220,8 +268,18 @@ mod tests {
     fn decode(dead: Vec<u8>, physical_rows: u64) -> Result<SsTableFile> {
         let key_files = vec!["a.lance".to_owned()];
         let vectors = SsTableVectors {
-            fragments: vec![FragmentVector { id: 4, physical_rows, key_files, dead: dead.clone() }],
-            sstables: vec![OlderSsTableVector { path: "older".to_owned(), dead }],
+            fragments: vec![FragmentVector {
+                id: 4,
+                physical_rows,
+                key_files,
+                dead: dead.clone(),
+                ..FragmentVector::default()
+            }],
+            sstables: vec![OlderSsTableVector {
+                path: "older".to_owned(),
+                dead,
+                ..OlderSsTableVector::default()
+            }],
             ..SsTableVectors::default()
         };
         SsTableFile::decode(&vectors.encode(), "here", ShardId::nil(), "run")
@@ -258,7 +316,7 @@ mod tests {
             bytes.truncate(bytes.len() - below(3).min(bytes.len()));
             if let Ok(file) = decode(bytes, 1 << 20) {
                 read += 1;
-                let known = &file.fragments[&4].dead;
+                let known = &file.fragments[&4].lost.dead;
                 assert!(known.max().is_none_or(|last| last < 1 << 20));
                 assert_eq!(known.iter().count() as u64, known.len());
             }

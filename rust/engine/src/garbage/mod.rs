@@ -87,6 +87,8 @@ pub enum GarbageKind {
     RecordIndexRun,
     /// Deletion vectors of an SSTable that no manifest lists any more.
     DeletionVectors,
+    /// Merged rows of a shard that has a newer SSTable, or none any more.
+    MergedRows,
     /// The file that records the commit or the abort of a bulk write, once its SSTables are too old
     /// for either.
     StagedWrite,
@@ -107,6 +109,7 @@ impl fmt::Display for GarbageKind {
             Self::ShardManifest => "shard manifest",
             Self::RecordIndexRun => "record index run",
             Self::DeletionVectors => "deletion vectors",
+            Self::MergedRows => "merged rows",
             Self::StagedWrite => "staged write",
             Self::PublishedChanges => "published changes",
             Self::StoredChanges => "stored changes",
@@ -165,10 +168,10 @@ pub struct CoveredEntry {
     pub is_sentinel: bool,
 }
 
-/// A file of deletion vectors.
+/// A file of deletion vectors, or of merged rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorFile {
-    /// The SSTable whose deletion vectors it has.
+    /// The SSTable whose deletion vectors it has, or the newest of those that were merged.
     pub sstable: String,
     /// Path relative to the table.
     pub path: String,

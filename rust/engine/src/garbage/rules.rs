@@ -52,6 +52,8 @@ pub struct ShardFacts {
     pub manifests: Vec<ManifestFile>,
     /// Files of deletion vectors.
     pub vectors: Vec<VectorFile>,
+    /// Files of merged rows.
+    pub merged: Vec<VectorFile>,
 }
 
 impl ShardFacts {
@@ -76,6 +78,8 @@ pub fn garbage_of(facts: &ShardFacts, now: SystemTime, grace: Duration) -> Vec<G
     garbage.extend(entries.into_iter().filter_map(|it| entry_garbage(facts, earlier, it, now)));
     let vectors = facts.vectors.iter();
     garbage.extend(vectors.filter_map(|file| vector_garbage(facts, earlier, file, now, grace)));
+    let merged = facts.merged.iter();
+    garbage.extend(merged.filter_map(|file| merged_garbage(facts, earlier, file, now, grace)));
     garbage.extend(manifest_garbage(facts, now, grace));
     garbage
 }
@@ -156,6 +160,28 @@ fn vector_garbage(
         format!("{} no longer lists SSTable {}", shard_name(facts.newest.shard_id), file.sstable);
     let (path, bytes) = (file.path.clone(), file.bytes);
     Some(Garbage { kind: GarbageKind::DeletionVectors, path, reason, bytes })
+}
+
+/// Merged rows are garbage when their SSTable is the newest in neither manifest. A reader without
+/// them merges the rows itself, so no read depends on them.
+fn merged_garbage(
+    facts: &ShardFacts,
+    earlier: &ShardManifest,
+    file: &VectorFile,
+    now: SystemTime,
+    grace: Duration,
+) -> Option<Garbage> {
+    let is_newest = |manifest: &ShardManifest| {
+        let newest = manifest.sstables.iter().max_by_key(|sstable| sstable.generation);
+        newest.is_some_and(|newest| newest.path == file.sstable)
+    };
+    if is_newest(&facts.newest) || is_newest(earlier) || age(file.modified, now) < grace {
+        return None;
+    }
+    let shard = shard_name(facts.newest.shard_id);
+    let reason = format!("SSTable {} is no longer the newest of {shard}", file.sstable);
+    let (path, bytes) = (file.path.clone(), file.bytes);
+    Some(Garbage { kind: GarbageKind::MergedRows, path, reason, bytes })
 }
 
 /// A WAL entry is garbage when both manifests cover it. Two kinds stay: fence sentinels, for as
@@ -297,6 +323,7 @@ mod tests {
             last_entry: 100,
             manifests: Vec::new(),
             vectors: Vec::new(),
+            merged: Vec::new(),
         }
     }
 
@@ -397,6 +424,24 @@ mod tests {
         assert_eq!(paths_of(&facts, 3), [name(2), name(5)]);
         facts.earlier = None;
         assert!(paths_of(&facts, 3).is_empty());
+    }
+
+    #[test]
+    fn merged_rows_go_when_a_newer_sstable_is_there_and_not_while_they_are_young() {
+        let mut facts = facts(manifest(9, &[3, 4, 5], 6, 0), Some(manifest(5, &[3, 4], 5, 0)));
+        facts.merged = [(2, 0), (3, 0), (4, 0), (5, 0), (6, 2)]
+            .map(|(generation, hours)| VectorFile {
+                sstable: name(generation),
+                path: name(generation),
+                bytes: 1,
+                modified: time(hours),
+            })
+            .to_vec();
+        assert_eq!(paths_of(&facts, 2), [name(2), name(3)]);
+        assert_eq!(paths_of(&facts, 3), [name(2), name(3), name(6)]);
+        facts.newest.sstables.clear();
+        facts.earlier = Some(facts.newest.clone());
+        assert_eq!(paths_of(&facts, 3).len(), 5, "all are in the base table");
     }
 
     #[test]

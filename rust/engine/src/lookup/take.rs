@@ -6,19 +6,29 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::take_record_batch;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema, SchemaRef};
+use futures::TryStreamExt;
 use lance::Dataset;
+use lance::dataset::fragment::FileFragment;
 use lance::dataset::{ProjectionRequest, TakeBuilder};
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_core::{Error as LanceError, Result as LanceResult};
 use lancemem_core::types::{Error, Result};
 
 use crate::errors::{Context, is_overflow};
+use crate::record_index::all_batches;
 use crate::schema::{StoredColumns, TableSchema};
 use crate::snapshot::{MemTableView, RowReaders, Snapshot, SsTableHandle};
 
+/// Rows from which on reading all rows of a fragment may cost less than taking these alone: where the
+/// fragment has at most so many rows for each of them.
+const MANY: usize = 4_096;
+const SCANNED_FOR_ONE: usize = 32;
+/// Rows of a batch of a fragment that is read whole.
+const SCANNED_ROWS: u32 = 8_192;
 /// Field metadata of types whose stored form differs from the one that Lance returns.
 const EXTENSION: &str = "ARROW:extension:name";
 
@@ -178,7 +188,7 @@ fn in_types_of(schema: &SchemaRef, batch: &RecordBatch) -> Result<Vec<ArrayRef>>
 }
 
 /// All columns of the rows at `offsets` of a fragment, in the order of the dataset's columns; otherwise
-/// as [`take`].
+/// as [`take`]. Where they are many, all rows are read.
 pub async fn whole_rows(
     readers: &RowReaders,
     dataset: &Dataset,
@@ -186,7 +196,42 @@ pub async fn whole_rows(
     offsets: &[u32],
 ) -> LanceResult<Vec<RecordBatch>> {
     let (result, read) = (Arc::new(Schema::empty()), Arc::new(dataset.schema().clone()));
+    let file = dataset.get_fragment(fragment as usize);
+    if let Some(file) = file.filter(|_| offsets.len() >= MANY)
+        && !read.fields.iter().any(has_another_form)
+    {
+        let physical = file.metadata().physical_rows.unwrap_or(usize::MAX);
+        if offsets.len() >= physical / SCANNED_FOR_ONE {
+            return kept_by_scan(&file, offsets, &read).await;
+        }
+    }
     take(readers, dataset, fragment, offsets, &SourceColumns { result, read, stored: None }).await
+}
+
+/// The rows at `offsets` of a fragment, of which all rows are read.
+async fn kept_by_scan(
+    fragment: &FileFragment,
+    offsets: &[u32],
+    columns: &LanceSchema,
+) -> LanceResult<Vec<RecordBatch>> {
+    let mut batches = all_batches(fragment, columns, SCANNED_ROWS).await?;
+    let (mut kept, mut first, mut left) = (Vec::new(), 0_u32, offsets);
+    while let Some(batch) = batches.try_next().await? {
+        let end = u64::from(first) + batch.num_rows() as u64;
+        let (here, behind) = left.split_at(left.partition_point(|at| u64::from(*at) < end));
+        left = behind;
+        if !here.is_empty() {
+            let places = UInt32Array::from_iter_values(here.iter().map(|at| at - first));
+            kept.push(take_record_batch(&batch, &places)?);
+        }
+        let Ok(end) = u32::try_from(end) else { break };
+        first = end;
+    }
+    if left.is_empty() {
+        return Ok(kept);
+    }
+    let (id, missing) = (fragment.id(), left.len());
+    Err(LanceError::internal(format!("fragment {id} ends before {missing} of its rows")))
 }
 
 /// The rows at `offsets` of a fragment, in several batches where their values are too large for

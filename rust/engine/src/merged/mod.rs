@@ -21,20 +21,26 @@
 
 mod events;
 mod keyed;
+mod stored;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
+use arrow_array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{ready, try_join_all};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use lancemem_core::format::KeyForm;
+use lancemem_core::format::{KeyForm, RowSchema};
 use lancemem_core::memtable::MemTable;
 use lancemem_core::merge::{Fold, KeyGroups};
 use lancemem_core::shard::memtable_layout;
-use lancemem_core::types::{Error, Generation, KeyIndexKind, Result};
+use lancemem_core::types::{Generation, KeyIndexKind, Result};
 
 pub use keyed::merged_for;
+pub use stored::{MergedFrom, fold_of};
 
+use crate::errors::Context;
 use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, Source};
 use crate::visibility::{KeysAbove, MergeCache, MergedMemTables, NumberedKeys, NumberedRows};
 use events::{SourceEvents, of_base, of_memtable, of_sstable};
@@ -65,7 +71,8 @@ pub async fn merged(snapshot: Snapshot, cache: &MergeCache) -> Result<Snapshot> 
 }
 
 /// `snapshot` with these rows as the newest of its shards.
-fn with_merged(mut snapshot: Snapshot, rows: &MergedMemTables) -> Snapshot {
+#[must_use]
+pub fn with_merged(mut snapshot: Snapshot, rows: &MergedMemTables) -> Snapshot {
     for shard in &mut snapshot.shards {
         let own = rows.iter().filter(|(shard_id, _)| *shard_id == shard.shard_id);
         shard.memtables.extend(own.map(|(_, rows)| rows.clone()));
@@ -74,11 +81,15 @@ fn with_merged(mut snapshot: Snapshot, rows: &MergedMemTables) -> Snapshot {
 }
 
 /// The merged rows of the contested keys.
-async fn merged_rows(snapshot: &Snapshot, fold: &Arc<Fold>) -> Result<MergedMemTables> {
+///
+/// # Errors
+/// As [`merged`].
+pub async fn merged_rows(snapshot: &Snapshot, fold: &Arc<Fold>) -> Result<MergedMemTables> {
     let keys = numbered(snapshot).await?;
     let ids = snapshot.base.fragments().iter().map(|fragment| fragment.id);
-    let looks = ids
-        .map(|id| NumberedRows::of(snapshot, id, keys.clone(), &[], |_| Ok(()), MERGING).boxed());
+    let looks = ids.map(|id| {
+        NumberedRows::of(snapshot, id, keys.clone(), &[], |_, _| Ok(()), MERGING).boxed()
+    });
     let looks = stream::iter(looks.collect::<Vec<_>>()).buffered(CONCURRENT);
     let base: Vec<NumberedRows<()>> = looks.try_collect().await?;
     let contested = Contested::of(snapshot, &keys, &base);
@@ -99,7 +110,7 @@ async fn folded(
     let (rows, fold) = (snapshot.columns.rows.clone(), fold.clone());
     let shards = snapshot.shards.clone();
     let work = move || groups.fold(&shards, &sources, &fold, &rows);
-    SpawnedTask::spawn_blocking(work).await.map_err(ended)?
+    SpawnedTask::spawn_blocking(work).await.context(MERGING)?
 }
 
 /// The keys of all sources above the base table.
@@ -109,12 +120,12 @@ async fn numbered(snapshot: &Snapshot) -> Result<Arc<NumberedKeys>> {
             let keys = async { Ok(KeysAbove::SsTable(sstable.keys(&snapshot.key).await?)) };
             keys.boxed()
         }
-        Source::MemTable(rows) => ready(events::keys_of_memtable(snapshot, rows)).boxed(),
+        Source::MemTable(rows) => ready(KeysAbove::of_memtable(snapshot, rows)).boxed(),
     });
     let above: Vec<KeysAbove> = try_join_all(reads.collect::<Vec<_>>()).await?;
     let form = KeyForm::of(&snapshot.schema, &snapshot.key);
     let keys = SpawnedTask::spawn_blocking(move || NumberedKeys::of(form, above));
-    Ok(Arc::new(keys.await.map_err(ended)??))
+    Ok(Arc::new(keys.await.context(MERGING)??))
 }
 
 /// Keys whose events are folded.
@@ -212,7 +223,7 @@ impl Groups {
         shards: &[SnapshotShard],
         sources: &[SourceEvents],
         fold: &Fold,
-        rows: &lancemem_core::format::RowSchema,
+        rows: &RowSchema,
     ) -> Result<MergedMemTables> {
         let ordinals: Vec<&[u32]> = sources.iter().map(|of| of.groups.as_slice()).collect();
         let batches: Vec<_> = sources.iter().map(|of| of.rows.clone()).collect();
@@ -223,24 +234,59 @@ impl Groups {
         }
         let with_rows = shards.iter().zip(of_shard).filter(|(_, groups)| !groups.is_empty());
         let make = |(shard, groups): (&SnapshotShard, Vec<usize>)| {
-            let layout = memtable_layout(rows, KeyIndexKind::default());
-            let memtable = Arc::new(MemTable::new(generation_behind(shard), layout));
-            for groups in groups.chunks(CHUNK) {
-                let (mut offsets, mut places) = (vec![0], Vec::new());
+            let chunk = |groups: &[usize]| {
+                let (mut offsets, mut rows) = (vec![0], Vec::new());
+                // A fold looks at each of its sources, and most have no row of these groups.
+                let (mut own, mut places) = (Vec::new(), vec![None; batches.len()]);
                 for group in groups {
                     let bounds = all.offsets()[*group]..all.offsets()[group + 1];
-                    places.extend_from_slice(&all.rows()[bounds]);
-                    offsets.push(places.len());
+                    for (source, row) in &all.rows()[bounds] {
+                        let place = *places[*source].get_or_insert_with(|| {
+                            own.push(batches[*source].clone());
+                            own.len() - 1
+                        });
+                        rows.push((place, *row));
+                    }
+                    offsets.push(rows.len());
                 }
-                let made = fold.fold(&batches, &KeyGroups::new(offsets, places)?)?;
-                let bytes = made.get_array_memory_size();
-                memtable.push(made, None, bytes);
-            }
-            memtable.index_through(memtable.batches());
-            Ok((shard.shard_id, memtable.view(memtable.batches())))
+                fold.fold(&own, &KeyGroups::new(offsets, rows)?)
+            };
+            let made = on_all_processors(&groups.chunks(CHUNK).collect::<Vec<_>>(), chunk)?;
+            Ok((shard.shard_id, memtable_of(shard, rows, made)))
         };
         with_rows.map(make).collect()
     }
+}
+
+/// These rows in a MemTable that is the newest of its shard.
+fn memtable_of(shard: &SnapshotShard, rows: &RowSchema, batches: Vec<RecordBatch>) -> MemTableView {
+    let layout = memtable_layout(rows, KeyIndexKind::default());
+    let memtable = Arc::new(MemTable::new(generation_behind(shard), layout));
+    for batch in batches {
+        let bytes = batch.get_array_memory_size();
+        memtable.push(batch, None, bytes);
+    }
+    memtable.index_through(memtable.batches());
+    memtable.view(memtable.batches())
+}
+
+/// What `fold` makes of each of these chunks, in their order.
+fn on_all_processors(
+    chunks: &[&[usize]],
+    fold: impl Fn(&[usize]) -> Result<RecordBatch> + Sync,
+) -> Result<Vec<RecordBatch>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let all = |chunks: &[&[usize]]| chunks.iter().map(|chunk| fold(chunk)).collect::<Result<_>>();
+    let (here, others) = chunks.split_at(chunks.len().div_ceil(threads));
+    thread::scope(|scope| {
+        let parts = others.chunks(here.len().max(1));
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || all(part))).collect();
+        let mut made: Vec<RecordBatch> = all(here)?;
+        for part in running {
+            made.append(&mut part.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok(made)
+    })
 }
 
 /// The index of the shard that has the source at index `source` of [`Snapshot::sources`].
@@ -259,8 +305,4 @@ fn generation_behind(shard: &SnapshotShard) -> Generation {
     let memtables = shard.memtables.iter().map(MemTableView::generation);
     let newest = sstables.chain(memtables).max();
     Generation(newest.map_or(0, Generation::get).saturating_add(1))
-}
-
-fn ended(error: tokio::task::JoinError) -> Error {
-    Error::internal(format!("{MERGING}: {error}")).with_source(error)
 }

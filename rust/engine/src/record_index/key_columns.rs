@@ -9,6 +9,7 @@ use futures::stream::BoxStream;
 use lance::Dataset;
 use lance::dataset::fragment::{FileFragment, FragReadConfig};
 use lance_core::Result as LanceResult;
+use lance_core::datatypes::Schema;
 use lance_table::format::Fragment;
 use lancemem_core::types::{Error, Result};
 
@@ -60,8 +61,19 @@ pub async fn column_batches(
     columns: &[String],
 ) -> LanceResult<BoxStream<'static, LanceResult<RecordBatch>>> {
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let schema = fragment.schema().project(&names)?;
+    all_batches(fragment, &fragment.schema().project(&names)?, BATCH_ROWS).await
+}
+
+/// As [`column_batches`], with `rows` rows in a batch.
+///
+/// # Errors
+/// A storage error.
+pub async fn all_batches(
+    fragment: &FileFragment,
+    columns: &Schema,
+    rows: u32,
+) -> LanceResult<BoxStream<'static, LanceResult<RecordBatch>>> {
     let config = FragReadConfig::default().with_ignore_deletions(true);
-    let reader = fragment.open(&schema, config).await?;
-    Ok(reader.read_all(BATCH_ROWS).await?.buffered(BATCHES_AHEAD).boxed())
+    let reader = fragment.open(columns, config).await?;
+    Ok(reader.read_all(rows).await?.buffered(BATCHES_AHEAD).boxed())
 }

@@ -25,7 +25,7 @@ mod verified_files;
 
 pub use build::{NewRun, build, groups, is_ours_to_link, link_file, new_name};
 pub use check::check;
-pub use key_columns::{column_batches, fragment_of, has_keys_of, key_files, key_ids};
+pub use key_columns::{all_batches, column_batches, fragment_of, has_keys_of, key_files, key_ids};
 pub use levels::{RunSize, due};
 pub use merge::{Merged, merge};
 pub use open::{IndexMatches, IndexRuns, OpenRun, RecordIndex};

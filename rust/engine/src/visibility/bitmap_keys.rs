@@ -35,6 +35,17 @@ impl DenseNumbers {
     /// The numbers of `sources`, the newest source last, and for each source the positions of its
     /// numbers that a newer source has. `None` where the numbers lie too far apart or are too many.
     pub fn of(sources: &[Vec<u64>]) -> Option<(Self, Vec<RoaringBitmap>)> {
+        let mut dense = Self::set_of(sources)?;
+        let mut superseded = vec![RoaringBitmap::new(); sources.len()];
+        if sources.len() > 1 {
+            dense.sources = dense.newest_of(sources, &mut superseded)?;
+        }
+        Some((dense, superseded))
+    }
+
+    /// The numbers of `sources`, for callers that ask for ranks and not for the newest source.
+    /// `None` as in [`Self::of`].
+    pub fn set_of(sources: &[Vec<u64>]) -> Option<Self> {
         let all = || sources.iter().flatten().copied();
         let (first, last) = (all().min()?, all().max()?);
         let count = u32::try_from(sources.iter().map(Vec::len).sum::<usize>()).ok()?;
@@ -53,12 +64,7 @@ impl DenseNumbers {
             before
         });
         let before = before.collect();
-        let mut dense = Self { first, words, before, sources: Vec::new(), len: len as usize };
-        let mut superseded = vec![RoaringBitmap::new(); sources.len()];
-        if sources.len() > 1 {
-            dense.sources = dense.newest_of(sources, &mut superseded)?;
-        }
-        Some((dense, superseded))
+        Some(Self { first, words, before, sources: Vec::new(), len: len as usize })
     }
 
     /// The newest of `sources` that has each number, by rank. Adds the positions of the same number
@@ -100,7 +106,7 @@ impl DenseNumbers {
     }
 
     /// How many numbers of the set are smaller than `number`; `None` where the set lacks `number`.
-    fn rank(&self, number: u64) -> Option<usize> {
+    pub fn rank(&self, number: u64) -> Option<usize> {
         let (word, bit) = place(number.wrapping_sub(self.first))?;
         let bits = self.words.get(word)?;
         let below = (bits & (bit - 1)).count_ones();
@@ -179,8 +185,10 @@ mod tests {
             prop_assert_eq!(superseded, places_of_older(&sources, &model));
             let asked: Vec<u64> = (0..900).map(|step| first.wrapping_add(step).wrapping_sub(100)).collect();
             let held = dense.held(&asked);
+            let ranks: BTreeMap<u64, usize> = model.keys().copied().zip(0..).collect();
             for (row, number) in asked.iter().enumerate() {
                 prop_assert_eq!(dense.find(*number), model.get(number).copied());
+                prop_assert_eq!(dense.rank(*number), ranks.get(number).copied());
                 prop_assert_eq!(held.value(row), model.contains_key(number));
             }
         }

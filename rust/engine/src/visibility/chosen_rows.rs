@@ -7,22 +7,23 @@
 //! Does not own: the rule (`lancemem_core::merge`), tables without one (`compare`), or the masks that
 //! are kept (`cache`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::compute::{concat_batches, filter_record_batch};
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{ready, try_join_all};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use lancemem_core::format::{KeyEncoder, KeyForm, TOMBSTONE};
-use lancemem_core::merge::{Choosing, KeyGroups, REPLACE};
-use lancemem_core::types::{Error, KeyBlock, Result};
+use lancemem_core::format::{KeyForm, TOMBSTONE};
+use lancemem_core::merge::{Choosing, KeyGroups, REPLACE, Winners};
+use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use super::{DeadRows, KeysAbove, NumberedKeys, NumberedRows, SnapshotMask};
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
-use crate::schema::StoredColumns;
+use crate::schema::{StoredColumns, tombstones};
 use crate::snapshot::{MemTableView, Snapshot, Source, SsTableHandle};
 
 /// The action that errors name.
@@ -45,6 +46,50 @@ impl ChosenRows {
     /// # Errors
     /// A storage error, or damage of a source.
     pub async fn of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
+        let compared = ComparedRows::of(snapshot, rule).await?;
+        let chosen = SpawnedTask::spawn_blocking(move || compared.choose());
+        let mut chosen = chosen.await.context(CHOOSING)??;
+        chosen.mask.live_rows = live_rows(snapshot, &chosen.mask);
+        Ok(chosen)
+    }
+}
+
+/// What the newest source of a snapshot and its other sources do to each other's rows, of the keys
+/// that the newest source has.
+#[derive(Debug, Default)]
+pub struct ChosenAgainst {
+    /// Rows of the base table that lose, with an entry for each fragment.
+    pub base: DeadRows,
+    /// Rows of each older source that lose.
+    pub older: Vec<RoaringBitmap>,
+    /// By fragment, rows of the newest source that lose to a row of it.
+    pub beaten_by_base: HashMap<u64, RoaringBitmap>,
+    /// Rows of the newest source that lose to a row of each older source.
+    pub beaten_by_older: Vec<RoaringBitmap>,
+}
+
+impl ChosenAgainst {
+    /// The choice of `rule` among the rows of the keys that the last source of `snapshot` has.
+    ///
+    /// # Errors
+    /// As [`ChosenRows::of`].
+    pub async fn last_of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
+        let compared = ComparedRows::of(snapshot, rule).await?;
+        let chosen = SpawnedTask::spawn_blocking(move || compared.choose_against_last());
+        chosen.await.context(CHOOSING)?
+    }
+}
+
+/// The columns that decide of all rows whose keys are above the base table.
+struct ComparedRows {
+    keys: Arc<NumberedKeys>,
+    above: Vec<RowsAbove>,
+    fragments: Vec<RowsOfFragment>,
+    rule: Arc<Choosing>,
+}
+
+impl ComparedRows {
+    async fn of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
         let reads = snapshot.sources().map(|(_, source)| match source {
             Source::SsTable(sstable) => of_sstable(snapshot, sstable, rule).boxed(),
             Source::MemTable(rows) => ready(of_memtable(snapshot, rows, rule)).boxed(),
@@ -53,16 +98,100 @@ impl ChosenRows {
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         let (keys, above): (Vec<KeysAbove>, Vec<RowsAbove>) = above.into_iter().unzip();
         let keys = SpawnedTask::spawn_blocking(move || NumberedKeys::of(form, keys));
-        let keys = Arc::new(keys.await.map_err(ended)??);
+        let keys = Arc::new(keys.await.context(CHOOSING)??);
         let ids = snapshot.base.fragments().iter().map(|fragment| fragment.id);
         let looks = ids.map(|id| of_fragment(snapshot, id, keys.clone(), rule.clone()).boxed());
         let looks = stream::iter(looks.collect::<Vec<_>>()).buffered(CONCURRENT);
         let fragments: Vec<RowsOfFragment> = looks.try_collect().await?;
-        let rule = rule.clone();
-        let chosen = SpawnedTask::spawn_blocking(move || choose(&keys, &above, &fragments, &rule));
-        let mut chosen = chosen.await.map_err(ended)??;
-        chosen.mask.live_rows = live_rows(snapshot, &chosen.mask);
-        Ok(chosen)
+        Ok(Self { keys, above, fragments, rule: rule.clone() })
+    }
+
+    /// The rows of each key, those of the base table first, and the row that wins.
+    fn winners(&self) -> Result<(KeyGroups, Winners)> {
+        let Self { keys, above, fragments, rule } = self;
+        let mut ordinals: Vec<&[u32]> = fragments.iter().map(|it| it.ordinals.as_slice()).collect();
+        ordinals.extend(keys.ordinals().iter().map(Vec::as_slice));
+        let of_base = fragments.iter().map(|fragment| fragment.events.clone());
+        let above = above.iter().map(|source| source.events.clone());
+        let events: Vec<RecordBatch> = of_base.chain(above).collect();
+        let groups = KeyGroups::from_ordinals(keys.count(), &ordinals)?;
+        let winners = rule.winners(&events, &groups)?;
+        Ok((groups, winners))
+    }
+
+    /// The choice among all rows.
+    fn choose(&self) -> Result<ChosenRows> {
+        let Self { keys, above, fragments, .. } = self;
+        let (groups, winners) = self.winners()?;
+        let of_base = fragments.iter().map(|it| it.ordinals.len());
+        let of_above = keys.ordinals().iter().map(Vec::len);
+        let mut wins: Vec<Vec<bool>> = of_base.chain(of_above).map(|it| vec![false; it]).collect();
+        for (source, row) in winners.rows() {
+            wins[*source][*row] = true;
+        }
+        let mut late = vec![0; above.len() + 1];
+        for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
+            let rows = &groups.rows()[bounds[0]..bounds[1]];
+            let behind = rows.iter().rev().take_while(|row| *row != winner);
+            for (source, _) in behind {
+                // Rows of the base table arrived first, so none of them is late.
+                if let Some(above) = source.checked_sub(fragments.len()) {
+                    late[above + 1] += 1;
+                }
+            }
+        }
+        let mut base = DeadRows::default();
+        for (fragment, wins) in fragments.iter().zip(&wins) {
+            let loses = fragment.offsets.iter().zip(wins).filter(|(_, wins)| !**wins);
+            base.set(fragment.id, loses.map(|(offset, _)| *offset).collect())?;
+        }
+        let mut arms = vec![Arc::new(base)];
+        let sources = above.iter().zip(keys.above());
+        for ((source, keys), wins) in sources.zip(&wins[fragments.len()..]) {
+            let mut dead = source.tombstones.clone();
+            for (place, _) in wins.iter().enumerate().filter(|(_, wins)| !**wins) {
+                dead.insert(keys.position(place)?);
+            }
+            arms.push(Arc::new(DeadRows::of_sstable(dead)));
+        }
+        Ok(ChosenRows { mask: SnapshotMask::new(arms), late_rows: late })
+    }
+
+    /// The choice among the rows of the keys that the last source has.
+    fn choose_against_last(&self) -> Result<ChosenAgainst> {
+        let Self { keys, fragments, .. } = self;
+        let (groups, winners) = self.winners()?;
+        let bases = fragments.len();
+        let Some((newest, older)) = keys.above().split_last() else {
+            return Ok(ChosenAgainst::default());
+        };
+        let mut dead = vec![RoaringBitmap::new(); bases + older.len()];
+        let mut beaten = dead.clone();
+        for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
+            let rows = &groups.rows()[bounds[0]..bounds[1]];
+            let Some((_, own)) = rows.last().filter(|(source, _)| *source == dead.len()) else {
+                continue;
+            };
+            for (source, row) in &rows[..rows.len() - 1] {
+                let position = match source.checked_sub(bases) {
+                    None => fragments[*source].offsets[*row],
+                    Some(above) => older[above].position(*row)?,
+                };
+                if (*source, *row) == *winner {
+                    beaten[*source].insert(newest.position(*own)?);
+                } else {
+                    dead[*source].insert(position);
+                }
+            }
+        }
+        let mut base = DeadRows::default();
+        for (fragment, dead) in fragments.iter().zip(&dead) {
+            base.set(fragment.id, dead.clone())?;
+        }
+        let beaten_by_older = beaten.split_off(bases);
+        let ids = fragments.iter().map(|fragment| fragment.id);
+        let beaten_by_base = ids.zip(beaten).collect();
+        Ok(ChosenAgainst { base, older: dead.split_off(bases), beaten_by_base, beaten_by_older })
     }
 }
 
@@ -115,8 +244,7 @@ async fn of_sstable(
         })?;
         *row = true;
     }
-    let events =
-        filter_record_batch(&events, &BooleanArray::from(shown)).context("comparing rows")?;
+    let events = filter_record_batch(&events, &BooleanArray::from(shown)).context(CHOOSING)?;
     Ok((KeysAbove::SsTable(keys), RowsAbove { events, tombstones }))
 }
 
@@ -125,23 +253,16 @@ fn of_memtable(
     rows: &MemTableView,
     rule: &Choosing,
 ) -> Result<(KeysAbove, RowsAbove)> {
-    let wanted: Vec<String> = snapshot.key.iter().cloned().chain(deciding_columns(rule)).collect();
-    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &wanted)?;
-    let (mut keys, mut events) = (KeyBlock::default(), Vec::new());
-    for batch in rows.batches() {
-        let batch = stored.bring(batch)?;
-        keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
-        events.push(rule.events(&batch)?);
-    }
-    let events = concatenated(rule, &events)?;
-    let deletes = events.column_by_name(TOMBSTONE).map(arrow_array::cast::AsArray::as_boolean);
-    let deletes = deletes.map(|deletes| deletes.values().set_indices()).into_iter().flatten();
+    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &deciding_columns(rule))?;
+    let events = rows.batches().map(|batch| rule.events(&stored.bring(batch)?));
+    let events = concatenated(rule, &events.collect::<Result<Vec<_>>>()?)?;
+    let deletes = tombstones(&events, CHOOSING)?.values().set_indices();
     let tombstones = deletes.filter_map(|row| u32::try_from(row).ok()).collect();
-    Ok((KeysAbove::MemTable(keys), RowsAbove { events, tombstones }))
+    Ok((KeysAbove::of_memtable(snapshot, rows)?, RowsAbove { events, tombstones }))
 }
 
 fn concatenated(rule: &Choosing, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    concat_batches(rule.event_schema(), batches).context("comparing rows")
+    concat_batches(rule.event_schema(), batches).context(CHOOSING)
 }
 
 /// The live rows of the base fragment `id` whose keys are in `keys`.
@@ -153,60 +274,17 @@ async fn of_fragment(
 ) -> Result<RowsOfFragment> {
     let sequence = rule.sequence().to_vec();
     let (made_by, action) = (rule.clone(), CHOOSING);
-    let make = move |rows: &RecordBatch| made_by.base_events(rows);
+    let make = move |batch: &RecordBatch, rows: &UInt32Array| {
+        made_by.base_events(&take_record_batch(batch, rows).context(CHOOSING)?)
+    };
     let found = NumberedRows::of(snapshot, id, keys, &sequence, make, action).await?;
     let NumberedRows { id, offsets, ordinals, made } = found;
     Ok(RowsOfFragment { id, offsets, ordinals, events: concatenated(&rule, &made)? })
 }
 
-/// The choice among all rows: those of the base table are the oldest.
-fn choose(
-    keys: &NumberedKeys,
-    rows_above: &[RowsAbove],
-    fragments: &[RowsOfFragment],
-    rule: &Choosing,
-) -> Result<ChosenRows> {
-    let mut ordinals: Vec<&[u32]> = fragments.iter().map(|it| it.ordinals.as_slice()).collect();
-    ordinals.extend(keys.ordinals().iter().map(Vec::as_slice));
-    let of_base = fragments.iter().map(|fragment| fragment.events.clone());
-    let above = rows_above.iter().map(|source| source.events.clone());
-    let events: Vec<RecordBatch> = of_base.chain(above).collect();
-    let groups = KeyGroups::from_ordinals(keys.count(), &ordinals)?;
-    let winners = rule.winners(&events, &groups)?;
-    let mut wins: Vec<Vec<bool>> = ordinals.iter().map(|rows| vec![false; rows.len()]).collect();
-    for (source, row) in winners.rows() {
-        wins[*source][*row] = true;
-    }
-    let mut late = vec![0; rows_above.len() + 1];
-    for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
-        let rows = &groups.rows()[bounds[0]..bounds[1]];
-        let behind = rows.iter().rev().take_while(|row| *row != winner);
-        for (source, _) in behind {
-            // Rows of the base table arrived first, so none of them is late.
-            if let Some(above) = source.checked_sub(fragments.len()) {
-                late[above + 1] += 1;
-            }
-        }
-    }
-    let mut base = DeadRows::default();
-    for (fragment, wins) in fragments.iter().zip(&wins) {
-        let loses = fragment.offsets.iter().zip(wins).filter(|(_, wins)| !**wins);
-        base.set(fragment.id, loses.map(|(offset, _)| *offset).collect())?;
-    }
-    let mut arms = vec![Arc::new(base)];
-    let sources = rows_above.iter().zip(keys.above());
-    for ((source, keys), wins) in sources.zip(&wins[fragments.len()..]) {
-        let mut dead = source.tombstones.clone();
-        for (place, _) in wins.iter().enumerate().filter(|(_, wins)| !**wins) {
-            dead.insert(keys.position(place)?);
-        }
-        arms.push(Arc::new(DeadRows::of_sstable(dead)));
-    }
-    Ok(ChosenRows { mask: SnapshotMask::new(arms), late_rows: late })
-}
-
 /// Number of rows of the snapshot, where the manifests record those of each fragment.
-fn live_rows(snapshot: &Snapshot, mask: &SnapshotMask) -> Option<usize> {
+#[must_use]
+pub fn live_rows(snapshot: &Snapshot, mask: &SnapshotMask) -> Option<usize> {
     let mut rows = 0;
     for fragment in snapshot.base.fragments().iter() {
         rows += fragment.num_rows()?;
@@ -223,8 +301,4 @@ fn live_rows(snapshot: &Snapshot, mask: &SnapshotMask) -> Option<usize> {
     let arms = 0..=snapshot.sources().count();
     let dead: u64 = arms.map(|arm| mask.arm(arm).len()).sum();
     rows.checked_sub(usize::try_from(dead).ok()?)
-}
-
-fn ended(error: tokio::task::JoinError) -> Error {
-    Error::internal(format!("{CHOOSING}: {error}")).with_source(error)
 }

@@ -15,7 +15,7 @@ use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use super::NewerKeys;
-use crate::errors::BaseContext;
+use crate::errors::{BaseContext, Context};
 use crate::record_index::column_batches;
 
 /// Batches that are compared at the same time.
@@ -53,9 +53,7 @@ pub async fn found_rows(
                 }
                 let rows = move || rows_of(&batch, first, &key, &newer);
                 let rows = tokio::task::spawn_blocking(rows).await;
-                rows.map_err(|error| {
-                    Error::internal(format!("{action}: {error}")).with_source(error)
-                })?
+                rows.context(action)?
             }
         })
         .try_buffered(COMPARED);

@@ -3,24 +3,26 @@
 //! A merge rule compares or combines all rows of a key, wherever they lie. Each key gets a number, and
 //! each row of a source the number of its key.
 //!
-//! Owns: the numbers, and the live rows of base fragments that have a numbered key.
-//! Does not own: what is done with the rows of a key (`chosen_rows`, `merged`).
+//! Owns: the keys of each source, and the numbers. Integers close together are numbered by their rank
+//! (`bitmap_keys`), other keys by a hash table, in order of arrival.
+//! Does not own: the rows of the base table (`numbered_rows`), or what is done with the rows of a key
+//! (`chosen_rows`, `merged`).
 
 use std::sync::Arc;
 
 use arrow::compute::filter_record_batch;
 use arrow_array::{BooleanArray, RecordBatch};
-use datafusion::common::runtime::SpawnedTask;
 use foldhash::fast::RandomState;
-use futures::TryStreamExt;
 use hashbrown::HashTable;
-use lancemem_core::format::{KeyEncoder, KeyForm};
+use lancemem_core::format::key_view::number_of;
+use lancemem_core::format::{KeyEncoder, KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, Generation, KeyBlock, Result};
 
+use super::bitmap_keys::DenseNumbers;
 use super::{NewerKeys, SourceKeys};
-use crate::errors::{BaseContext, Context};
-use crate::record_index::{column_batches, fragment_of};
-use crate::snapshot::{Snapshot, SsTableKeys};
+use crate::errors::Context;
+use crate::schema::StoredColumns;
+use crate::snapshot::{MemTableView, Snapshot, SsTableKeys};
 
 /// The keys of one source above the base table, one for each of its rows.
 #[derive(Debug)]
@@ -32,6 +34,20 @@ pub enum KeysAbove {
 }
 
 impl KeysAbove {
+    /// The keys of all rows of a MemTable, in the order of its rows.
+    ///
+    /// # Errors
+    /// An internal error for rows without a key column.
+    pub fn of_memtable(snapshot: &Snapshot, rows: &MemTableView) -> Result<Self> {
+        let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &snapshot.key)?;
+        let mut keys = KeyBlock::default();
+        for batch in rows.batches() {
+            let batch = stored.bring(batch)?;
+            keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
+        }
+        Ok(Self::MemTable(keys))
+    }
+
     /// The keys, in the order of their rows.
     pub fn keys(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
@@ -68,8 +84,22 @@ pub struct NumberedKeys {
     above: Vec<KeysAbove>,
     /// For each source the number of the key of each of its rows.
     ordinals: Vec<Vec<u32>>,
+    numbers: Numbers,
+}
+
+/// From a key to its number.
+#[derive(Debug)]
+enum Numbers {
+    /// Integers close together: the number of a key is its rank.
+    Ranks(DenseNumbers),
+    Table(NumberTable),
+}
+
+/// The numbers of keys that are bytes, or integers far apart.
+#[derive(Debug, Default)]
+struct NumberTable {
     /// By the hash of the key, its number with source and place of one row that has the key.
-    numbers: HashTable<(u32, u32, u32)>,
+    entries: HashTable<(u32, u32, u32)>,
     hasher: RandomState,
     /// The same keys, for a fast test whether a row of the base table has one of them.
     held: NewerKeys,
@@ -81,51 +111,13 @@ impl NumberedKeys {
     /// # Errors
     /// An internal error for more than 2^32 keys.
     pub fn of(form: KeyForm, above: Vec<KeysAbove>) -> Result<Self> {
-        let most = above.iter().map(KeysAbove::count).max().unwrap_or_default();
-        let mut keys = Self {
-            ordinals: Vec::with_capacity(above.len()),
-            numbers: HashTable::with_capacity(most),
-            hasher: RandomState::default(),
-            held: NewerKeys::default(),
-            above: Vec::new(),
-        };
-        for source in above {
-            keys.above.push(source);
-            keys.number_last()?;
+        if form == KeyForm::Number
+            && let Some((ranks, ordinals)) = ranked(&above)
+        {
+            return Ok(Self { above, ordinals, numbers: Numbers::Ranks(ranks) });
         }
-        if keys.above.is_empty() {
-            return Ok(keys);
-        }
-        let each_once = SourceKeys {
-            // Keys are looked for, and never compared by age.
-            freshness: Freshness::SsTable(Generation(0)),
-            at_most: keys.numbers.len(),
-            keys: keys.numbers.iter().map(|(_, at, place)| key_at(&keys.above, *at, *place)),
-        };
-        keys.held = NewerKeys::of(form, vec![each_once])?;
-        Ok(keys)
-    }
-
-    /// Numbers the keys of the last source.
-    fn number_last(&mut self) -> Result<()> {
-        let Self { above, ordinals, numbers, hasher, .. } = self;
-        let (above, hasher): (&[KeysAbove], &RandomState) = (above, hasher);
-        let source = above.len() - 1;
-        let mut of_source = Vec::with_capacity(above[source].count());
-        let too_many = |_| Error::internal("more than 2^32 keys are compared");
-        let source = u32::try_from(source).map_err(too_many)?;
-        for (place, key) in above[source as usize].keys().enumerate() {
-            let place = u32::try_from(place).map_err(too_many)?;
-            let next = u32::try_from(numbers.len()).map_err(too_many)?;
-            let entry = numbers.entry(
-                hash(hasher, key),
-                |(_, source, place)| key_at(above, *source, *place) == key,
-                |(_, source, place)| hash(hasher, key_at(above, *source, *place)),
-            );
-            of_source.push(entry.or_insert((next, source, place)).get().0);
-        }
-        ordinals.push(of_source);
-        Ok(())
+        let (table, ordinals) = NumberTable::of(form, &above)?;
+        Ok(Self { above, ordinals, numbers: Numbers::Table(table) })
     }
 
     /// The sources.
@@ -143,13 +135,105 @@ impl NumberedKeys {
     /// How many keys there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.numbers.len()
+        match &self.numbers {
+            Numbers::Ranks(ranks) => ranks.len(),
+            Numbers::Table(table) => table.entries.len(),
+        }
     }
 
-    fn number(&self, key: &[u8]) -> Option<u32> {
-        let is_key = |entry: &(u32, u32, u32)| key_at(&self.above, entry.1, entry.2) == key;
-        self.numbers.find(hash(&self.hasher, key), is_key).map(|(number, ..)| *number)
+    /// The rows of `batch` whose keys are numbered, ascending, with their numbers. `encoder` encodes
+    /// keys of the batch.
+    ///
+    /// # Errors
+    /// An internal error for a batch of 2^32 rows.
+    pub fn find(&self, encoder: &KeyEncoder, batch: &RecordBatch) -> Result<Vec<(u32, u32)>> {
+        let mut found = Vec::new();
+        let table = match (&self.numbers, encoder.view(batch)) {
+            (Numbers::Ranks(ranks), KeyView::Numbers(numbers)) => {
+                for (row, number) in numbers.iter().enumerate() {
+                    if let Some(rank) = ranks.rank(*number) {
+                        found.push((as_u32(row)?, as_u32(rank)?));
+                    }
+                }
+                return Ok(found);
+            }
+            // A batch with a null in its key column is encoded.
+            (Numbers::Ranks(ranks), _) => {
+                for (row, key) in encoder.encode_block(batch).iter().enumerate() {
+                    if let Some(rank) = number_of(key).and_then(|number| ranks.rank(number)) {
+                        found.push((as_u32(row)?, as_u32(rank)?));
+                    }
+                }
+                return Ok(found);
+            }
+            (Numbers::Table(table), _) => table,
+        };
+        let held = table.held.held(&encoder.view(batch));
+        let rows = filter_record_batch(batch, &BooleanArray::new(held.clone(), None));
+        let keys = encoder.encode_block(&rows.context("comparing keys")?);
+        for (row, key) in held.set_indices().zip(keys.iter()) {
+            let number = table.number(&self.above, key);
+            let number = number.ok_or_else(|| Error::internal("a key has no number"))?;
+            found.push((as_u32(row)?, number));
+        }
+        Ok(found)
     }
+}
+
+/// The numbers of integer keys that lie close together, and those of each row.
+fn ranked(above: &[KeysAbove]) -> Option<(DenseNumbers, Vec<Vec<u32>>)> {
+    let numbers = above.iter().map(|source| source.keys().map(number_of).collect());
+    let numbers: Vec<Vec<u64>> = numbers.collect::<Option<_>>()?;
+    let ranks = DenseNumbers::set_of(&numbers)?;
+    let rank = |number: &u64| u32::try_from(ranks.rank(*number)?).ok();
+    let ordinals = numbers.iter().map(|of| of.iter().map(rank).collect());
+    let ordinals = ordinals.collect::<Option<_>>()?;
+    Some((ranks, ordinals))
+}
+
+impl NumberTable {
+    fn of(form: KeyForm, above: &[KeysAbove]) -> Result<(Self, Vec<Vec<u32>>)> {
+        let most = above.iter().map(KeysAbove::count).max().unwrap_or_default();
+        let mut table = Self { entries: HashTable::with_capacity(most), ..Self::default() };
+        let ordinals = (0..above.len()).map(|source| table.number_all(above, source));
+        let ordinals = ordinals.collect::<Result<_>>()?;
+        if above.is_empty() {
+            return Ok((table, ordinals));
+        }
+        let each_once = SourceKeys {
+            // Keys are looked for, and never compared by age.
+            freshness: Freshness::SsTable(Generation(0)),
+            at_most: table.entries.len(),
+            keys: table.entries.iter().map(|(_, at, place)| key_at(above, *at, *place)),
+        };
+        table.held = NewerKeys::of(form, vec![each_once])?;
+        Ok((table, ordinals))
+    }
+
+    /// The numbers of the keys of one source; new keys get the next ones.
+    fn number_all(&mut self, above: &[KeysAbove], source: usize) -> Result<Vec<u32>> {
+        let Self { entries, hasher, .. } = self;
+        let mut of_source = Vec::with_capacity(above[source].count());
+        for (place, key) in above[source].keys().enumerate() {
+            let new = (as_u32(entries.len())?, as_u32(source)?, as_u32(place)?);
+            let entry = entries.entry(
+                hash(hasher, key),
+                |(_, source, place)| key_at(above, *source, *place) == key,
+                |(_, source, place)| hash(hasher, key_at(above, *source, *place)),
+            );
+            of_source.push(entry.or_insert(new).get().0);
+        }
+        Ok(of_source)
+    }
+
+    fn number(&self, above: &[KeysAbove], key: &[u8]) -> Option<u32> {
+        let is_key = |entry: &(u32, u32, u32)| key_at(above, entry.1, entry.2) == key;
+        self.entries.find(hash(&self.hasher, key), is_key).map(|(number, ..)| *number)
+    }
+}
+
+fn as_u32(count: usize) -> Result<u32> {
+    u32::try_from(count).map_err(|_| Error::internal("more than 2^32 keys are compared"))
 }
 
 fn hash(hasher: &RandomState, key: &[u8]) -> u64 {
@@ -163,83 +247,5 @@ fn key_at(above: &[KeysAbove], source: u32, place: u32) -> &[u8] {
     match &above[source as usize] {
         KeysAbove::SsTable(keys) => keys.key(place as usize),
         KeysAbove::MemTable(keys) => keys.get(place as usize),
-    }
-}
-
-/// Rows of a base fragment whose keys are numbered.
-#[derive(Debug)]
-pub struct NumberedRows<T> {
-    /// The fragment.
-    pub id: u64,
-    /// Their offsets, ascending.
-    pub offsets: Vec<u32>,
-    /// The numbers of their keys.
-    pub ordinals: Vec<u32>,
-    /// What was made of the columns that were read of them, batch by batch.
-    pub made: Vec<T>,
-}
-
-impl<T: Send + 'static> NumberedRows<T> {
-    /// The live rows of the base fragment `id` whose keys are in `keys`. `make` is given their keys
-    /// and their columns `more`.
-    ///
-    /// # Errors
-    /// A storage error, and as `make`.
-    pub async fn of(
-        snapshot: &Snapshot,
-        id: u64,
-        keys: Arc<NumberedKeys>,
-        more: &[String],
-        make: impl Fn(&RecordBatch) -> Result<T> + Clone + Send + 'static,
-        action: &'static str,
-    ) -> Result<Self> {
-        let fragment = fragment_of(&snapshot.base, id)?;
-        let deleted = fragment.get_deletion_vector().await.in_base(action)?;
-        let mut found = Self { id, offsets: Vec::new(), ordinals: Vec::new(), made: Vec::new() };
-        if keys.held.is_empty() {
-            return Ok(found);
-        }
-        let mut names = snapshot.key.to_vec();
-        names.extend(more.iter().filter(|name| !snapshot.key.contains(name)).cloned());
-        let mut batches = column_batches(&fragment, &names).await.in_base(action)?;
-        let mut first = 0;
-        while let Some(batch) = batches.try_next().await.in_base(action)? {
-            let (keys, make, key) = (keys.clone(), make.clone(), snapshot.key.clone());
-            let (deleted, start) = (deleted.clone(), first);
-            first += batch.num_rows();
-            let work = move || -> Result<_> {
-                let encoder = KeyEncoder::new(batch.schema_ref(), &key)?;
-                let held = keys.held.held(&encoder.view(&batch));
-                let offset = |row: usize| {
-                    u32::try_from(start + row)
-                        .map_err(|_| Error::internal("a fragment is limited to 2^32 - 1 rows"))
-                };
-                let mut live = vec![false; batch.num_rows()];
-                for row in held.set_indices() {
-                    let at = offset(row)?;
-                    live[row] = !deleted.as_ref().is_some_and(|deleted| deleted.contains(at));
-                }
-                let rows = filter_record_batch(&batch, &BooleanArray::from(live.clone()));
-                let rows = rows.context(action)?;
-                let block = encoder.encode_block(&rows);
-                let places = (0..live.len()).filter(|row| live[*row]);
-                let (mut offsets, mut ordinals) = (Vec::new(), Vec::new());
-                for (row, key) in places.zip(block.iter()) {
-                    let number = keys.number(key);
-                    ordinals.push(number.ok_or_else(|| Error::internal("a key has no number"))?);
-                    offsets.push(offset(row)?);
-                }
-                Ok((offsets, ordinals, make(&rows)?))
-            };
-            let worked = SpawnedTask::spawn_blocking(work).await;
-            let worked = worked.map_err(|error| {
-                Error::internal(format!("{action}: {error}")).with_source(error)
-            })?;
-            let (offsets, ordinals, made) = worked?;
-            found.offsets.extend(offsets);
-            found.ordinals.extend(ordinals);
-            found.made.push(made);
-        }
-        Ok(found)
     }
 }

@@ -40,7 +40,7 @@ use crate::changes::{
     refuse_reserved_of_flushes,
 };
 use crate::compaction::committing;
-use crate::deletion_vectors::{is_on, switch};
+use crate::deletion_vectors::switch;
 use crate::errors::{Context, from_create};
 use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats, rule_in_table, with_ids};
 use crate::sstable::sync_base;
@@ -399,10 +399,7 @@ async fn enable(
     }
     sharding.validate(&schema, &key)?;
     refuse_unstorable(&schema)?;
-    let ruled = rule_for(location.uri(), base.schema(), &key, rule)?;
-    if is_on(&base) {
-        refuse_unsupported(location.uri(), ruled.as_ref(), RuledUse::DeletionVectors)?;
-    }
+    rule_for(location.uri(), base.schema(), &key, rule)?;
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let store = location.store(&base, config.fsync).await?;
     if !location.is_local() {

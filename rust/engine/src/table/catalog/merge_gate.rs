@@ -3,7 +3,7 @@
 //! Owns: the one place that opens an engine for creation, reads and writes.
 //! Does not own: whether a rule fits its table (the core's `merge`), or how rows are merged.
 
-use lancemem_core::merge::{MergeEngine, MergeRule, RuleError};
+use lancemem_core::merge::{MergeRule, RuleError};
 use lancemem_core::types::Result;
 
 use crate::schema::rule_in_table;
@@ -17,9 +17,7 @@ pub(in crate::table) enum RuledUse {
     Open,
     /// Rows are put, deleted, or committed by a bulk write.
     Write,
-    /// Deletion-vector mode is switched on. Its files compare rows by their age.
-    DeletionVectors,
-    /// The changes of its flushes are stored, which follows from deletion vectors.
+    /// The changes of its flushes are stored, which compares rows by their age.
     FlushedChanges,
 }
 
@@ -29,21 +27,13 @@ impl RuledUse {
             Self::Create => "create",
             Self::Open => "open",
             Self::Write => "write rows to",
-            Self::DeletionVectors => "use deletion-vector mode of",
             Self::FlushedChanges => "store the changes of flushes of",
         }
     }
 
-    /// Whether tables of the engine can be used so. An engine is opened here, and nowhere else.
-    const fn is_supported(self, engine: MergeEngine) -> bool {
-        match engine {
-            MergeEngine::Deduplicate
-            | MergeEngine::FirstRow
-            | MergeEngine::PartialUpdate
-            | MergeEngine::Aggregation => {
-                matches!(self, Self::Create | Self::Open | Self::Write)
-            }
-        }
+    /// Whether tables with a rule can be used so.
+    const fn is_supported(self) -> bool {
+        matches!(self, Self::Create | Self::Open | Self::Write)
     }
 }
 
@@ -58,13 +48,12 @@ pub(in crate::table) fn refuse_unsupported(
     used: RuledUse,
 ) -> Result<()> {
     let Some(engine) = rule.map(MergeRule::engine) else { return Ok(()) };
-    if used.is_supported(engine) {
+    if used.is_supported() {
         return Ok(());
     }
     let next = match used {
         RuledUse::Create => "leave merge_engine out, or use 'deduplicate' or 'first_row'",
         RuledUse::Open | RuledUse::Write => "use the version that wrote the table, or a later one",
-        RuledUse::DeletionVectors => "leave the mode off; reads compare the rows themselves",
         RuledUse::FlushedChanges => "use changelog='stored', or read the changes of versions",
     };
     let (engine, action) = (engine.name(), used.action());

@@ -1,7 +1,7 @@
 //! Deletion-vector mode of a table.
 //!
 //! Owns: the switch, which is a key in the base table's configuration, and writing missing deletion
-//! vectors.
+//! vectors. Where a merge rule makes a row of several, the merged rows are stored too (`merged_rows`).
 //! Does not own: the contents and the coverage of the files (`crate::deletion_vectors`), or their
 //! use in a read (`dead_rows` in `read`).
 //!
@@ -25,7 +25,6 @@ use crate::record_index::new_name;
 use crate::snapshot::{Consistency, Snapshot, SsTableHandle};
 use crate::stages::{EnclosingStage, StageName};
 use crate::table::Table;
-use crate::table::catalog::{RuledUse, refuse_unsupported};
 use crate::table::read::shards_of;
 
 /// Attempts to commit beside concurrent commits.
@@ -38,7 +37,7 @@ pub struct DeletionVectorResult {
     pub sstables: usize,
     /// Fragments of the base table that were looked at, counted once for each SSTable.
     pub fragments: usize,
-    /// Bytes of the files.
+    /// Bytes of the files, with those of stored merged rows.
     pub bytes: u64,
     /// Milliseconds that the call took.
     pub elapsed_ms: u64,
@@ -56,10 +55,6 @@ impl Table {
     #[boxed]
     pub async fn alter_deletion_vectors(&self, on: bool) -> Result<u64> {
         self.catalog.require_key()?;
-        if on {
-            let rule = self.catalog.rule.as_deref();
-            refuse_unsupported(self.uri(), rule, RuledUse::DeletionVectors)?;
-        }
         let base = self.catalog.latest_base().await?;
         if is_on(&base) == on {
             if on {
@@ -118,7 +113,8 @@ impl Table {
         shard: Option<ShardId>,
     ) -> Result<DeletionVectorResult> {
         let snapshot = self.snapshot(Consistency::Flushed, &[]).await?;
-        let result = self.compute_missing(&snapshot, shard).await?;
+        let mut result = self.compute_missing(&snapshot, shard).await?;
+        result.bytes += self.store_merged_rows(shard).await?;
         // A table without that property pays no second snapshot.
         if Changelog::of(&snapshot.base) == Changelog::Flushed {
             self.publish_flushed_changes(shard).boxed().await?;

@@ -198,7 +198,10 @@ async fn shard_facts(
     });
     let (entries, last_entry) = covered_entries(catalog, shard_id, covered).await?;
     let sstables = sstable_folders(catalog, shard_id).await?;
-    let vectors = vector_files(catalog, shard_id).await?;
+    let vectors = paths::deletion_vectors(shard_id);
+    let vectors = files_of_sstables(catalog, &vectors, paths::parse_run_vectors).await?;
+    let merged = paths::merged_rows(shard_id);
+    let merged = files_of_sstables(catalog, &merged, paths::parse_merged_rows).await?;
     let newest = ShardManifest::clone(&newest);
     let facts = ShardFacts {
         newest,
@@ -209,6 +212,7 @@ async fn shard_facts(
         last_entry,
         manifests,
         vectors,
+        merged,
     };
     Ok(Some(facts))
 }
@@ -222,10 +226,15 @@ async fn manifest_files(catalog: &Catalog, shard_id: ShardId) -> Result<Vec<Mani
     Ok(files.collect())
 }
 
-async fn vector_files(catalog: &Catalog, shard_id: ShardId) -> Result<Vec<VectorFile>> {
-    let listed = catalog.store.list_tree(&paths::deletion_vectors(shard_id)).await?;
+/// The files below `folder` whose names name an SSTable.
+async fn files_of_sstables(
+    catalog: &Catalog,
+    folder: &str,
+    sstable_in: impl Fn(&str) -> Option<&str>,
+) -> Result<Vec<VectorFile>> {
+    let listed = catalog.store.list_tree(folder).await?;
     let files = listed.into_iter().filter_map(|file| {
-        let sstable = paths::parse_run_vectors(file.name())?.to_owned();
+        let sstable = sstable_in(file.name())?.to_owned();
         let (path, bytes, modified) = (file.path, file.bytes, file.modified);
         Some(VectorFile { sstable, path, bytes, modified })
     });

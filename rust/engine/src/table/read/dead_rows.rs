@@ -1,19 +1,21 @@
-//! The dead rows of a snapshot, from deletion vectors.
+//! The dead rows of a snapshot, from deletion vectors, and its merged rows that are stored.
 //!
-//! Owns: whether deletion vectors answer for a snapshot, and the dead rows for the planner of a
-//! scan.
-//! Does not own: the contents and the coverage of the files (`crate::deletion_vectors`), or writing
-//! them (`deletion_vectors` in `maintain`).
+//! Owns: whether deletion vectors answer for a snapshot, the dead rows for the planner of a scan, and
+//! reading stored merged rows.
+//! Does not own: the contents and the coverage of the files (`crate::deletion_vectors`,
+//! `crate::merged`), or writing them (`deletion_vectors` and `merged_rows` in `maintain`).
 
 use std::sync::Arc;
 
-use lancemem_core::types::ShardId;
+use futures::future::try_join_all;
+use lancemem_core::types::{MaxBytes, Result, ShardId};
 
 use super::Reader;
 use crate::deletion_vectors::{Coverage, is_on};
-use crate::snapshot::Snapshot;
+use crate::merged::{MergedFrom, fold_of};
+use crate::snapshot::{MemTableView, Snapshot, SnapshotShard};
 use crate::table::Table;
-use crate::visibility::KnownRows;
+use crate::visibility::{KnownRows, MergedMemTables, live_rows};
 
 impl Table {
     /// Whether the mode is on in the newest version that this handle has read.
@@ -30,7 +32,13 @@ impl Reader {
         if !self.merges.has_mask(snapshot)
             && let Some(cover) = self.cover_of(snapshot).await
         {
-            let known = KnownRows::Flushed(Arc::new(cover.into_mask()));
+            let mut mask = cover.into_mask();
+            let known = if snapshot.rule().is_some() {
+                mask.live_rows = live_rows(snapshot, &mask);
+                KnownRows::Exact(Arc::new(mask))
+            } else {
+                KnownRows::Flushed(Arc::new(mask))
+            };
             self.merges.keep_mask(snapshot, known);
         }
     }
@@ -39,8 +47,10 @@ impl Reader {
     /// vectors cover the snapshot.
     pub(in crate::table) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Coverage> {
         let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
-        // The files compare rows by their age, and so do not answer for a merge rule.
-        if !is_on(&snapshot.base) || has_no_sstable || snapshot.rule().is_some() {
+        // By a merge rule an older row may beat a row in memory, which no file names.
+        let is_in_memory = |shard: &SnapshotShard| !shard.memtables.is_empty();
+        let is_unknown = snapshot.rule().is_some() && snapshot.shards.iter().any(is_in_memory);
+        if !is_on(&snapshot.base) || has_no_sstable || is_unknown {
             return None;
         }
         match self.vectors.of_shards(&self.catalog.store, &shards_of(snapshot)).await {
@@ -50,6 +60,44 @@ impl Reader {
                 None
             }
         }
+    }
+}
+
+impl Reader {
+    /// The merged rows of a snapshot without rows in memory, where the table has the mode and they are
+    /// stored for every shard.
+    pub(super) async fn stored_merged_rows(&self, snapshot: &Snapshot) -> Option<MergedMemTables> {
+        fold_of(snapshot).filter(|_| is_on(&snapshot.base))?;
+        let from = MergedFrom::of(snapshot)?;
+        let flushed = snapshot.shards.iter().filter(|shard| !shard.sstables.is_empty());
+        let reads = flushed.map(|shard| self.stored_rows_of(snapshot, &from, shard));
+        match try_join_all(reads).await {
+            Ok(rows) => {
+                let rows: Vec<_> = rows.into_iter().collect::<Option<_>>()?;
+                Some(rows.into_iter().flatten().collect())
+            }
+            Err(error) => {
+                let table = self.catalog.uri();
+                tracing::warn!(table, %error, "stored merged rows cannot be read");
+                None
+            }
+        }
+    }
+
+    /// The stored merged rows of one shard: `Some(None)` where it has none, `None` where none are
+    /// stored.
+    async fn stored_rows_of(
+        &self,
+        snapshot: &Snapshot,
+        from: &MergedFrom,
+        shard: &SnapshotShard,
+    ) -> Result<Option<Option<(ShardId, MemTableView)>>> {
+        let Some(path) = from.path(shard) else { return Ok(Some(None)) };
+        let Some(bytes) = self.catalog.store.get(&path, MaxBytes::LOG_ENTRY).await? else {
+            return Ok(None);
+        };
+        let rows = from.decode(snapshot, shard, (&bytes, &path))?;
+        Ok(rows.map(|rows| rows.map(|rows| (shard.shard_id, rows))))
     }
 }
 

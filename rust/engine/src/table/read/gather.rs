@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use super::Reader;
 use super::live_job::LiveJob;
-use crate::merged::merged;
+use crate::merged::{merged, with_merged};
 use crate::schema::{BaseVersion, TableSchema};
 use crate::snapshot::{Consistency, LogPart, Snapshot, SnapshotShard, is_compacted, read_ahead};
 use crate::table::Table;
@@ -343,6 +343,13 @@ impl Reader {
         if purpose == Purpose::Lookup {
             // The look-up merges the rows of its keys.
             return Ok(Arc::new(snapshot));
+        }
+        if self.merges.merged(&snapshot).is_none()
+            && let Some(rows) = self.stored_merged_rows(&snapshot).await
+        {
+            let rows = Arc::new(rows);
+            self.merges.keep_merged(&snapshot, rows.clone());
+            return Ok(Arc::new(with_merged(snapshot, &rows)));
         }
         merged(snapshot, &self.merges).await.map(Arc::new)
     }
