@@ -152,6 +152,11 @@ GROUPS = {
         "again.update({'value': 'value + 1'})",
         "again.merge(rows).when_matched_update_all().execute()",
     ],
+    "retracts": [
+        "totals.retract(taken)",
+        "adder.retract(taken)",
+        "totals.upsert(taken)",
+    ],
     "writers": [
         "writer.put(rows)",
         "writer.delete([1])",
@@ -270,6 +275,15 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     if group == "endpoints":
         endpoint = job.serve()
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
+
+    if group == "retracts":
+        rule = {"merge_engine": "aggregation", "aggregates": {"value": "sum"}}
+        taken = rows.select(["id", "value"])
+        uri = sys.argv[1] + "-totals"
+        totals = lancemem.create_table(
+            uri, taken.schema, primary_key="id", deletes="retract", **rule
+        )
+        adder = totals.writer()
 
     if group == "searches":
         body = ("body", pa.string())

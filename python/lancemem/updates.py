@@ -1,14 +1,15 @@
 """Updates of a table by a condition or by a source, beside the upserts and deletes by key.
 
-Owns `delete(where=)`, `update`, `apply_changes` and the start of a merge. Does not own the write:
-rows are read and computed first, then written by key.
+Owns `delete(where=)`, `retract`, `update`, `apply_changes` and the start of a merge. Does not own
+the write: rows are read and computed first, then written by key. Does not own what a merge rule
+refuses (`rule_calls`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lancemem import _lancemem
+from lancemem import _lancemem, rule_calls
 from lancemem.merge import MergeBuilder, refuse_key_columns, refuse_unknown_columns
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class TableUpdates(_lancemem.Table):
 
         With `keys`, rows need not exist. With `where`, the keys of the rows that meet the condition
         are read first. A row that another writer changes or adds meanwhile is deleted or kept by
-        what was read.
+        what was read. In a table with `deletes="retract"` the call takes rows back, as `retract`
+        does.
 
         The call writes to each shard as `upsert` does.
 
@@ -50,8 +52,8 @@ class TableUpdates(_lancemem.Table):
             The number of keys, shards and WAL entries written.
 
         Raises:
-            InvalidInputError: Both `keys` and `where` are given or neither is, or the table has no
-                primary key.
+            InvalidInputError: Both `keys` and `where` are given or neither is, the table has no
+                primary key, or `where` is given for a table with `deletes="retract"`.
             LancememError: As in `upsert`.
 
         Example:
@@ -69,9 +71,50 @@ class TableUpdates(_lancemem.Table):
             )
         if where is not None:
             key = _key(self, "a delete")
+            rule_calls.refuse_delete_where(self)
             keys = self.scan(key, where).to_table()
         assert keys is not None  # noqa: S101 - for the type checker
         return super().delete(keys, txn=txn, take_over=take_over)
+
+    def retract(
+        self,
+        rows: _Rows,
+        *,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+        take_over: bool = False,
+    ) -> WriteResult:
+        """Take rows back: subtract their values from sums, and 1 from each count.
+
+        The table has `merge_engine="aggregation"` and `deletes="retract"`. A retract may arrive
+        before the row that it takes back; until then the sum lacks the value. Nothing is read. The
+        call writes to each shard as `upsert` does.
+
+        Args:
+            rows: The rows as they were written: the key and the columns that have a sum, in any
+                form that `upsert` takes. A column that is missing, a null, and a column with
+                `ignore_retract` stay as they are. A column with `count` is left out.
+            txn: As in `upsert`. Without one a retract that is repeated may be subtracted twice.
+            round_floats: As in `upsert`.
+            take_over: As in `upsert`.
+
+        Returns:
+            The number of rows, shards and WAL entries written.
+
+        Raises:
+            InvalidInputError: The table has another engine or other `deletes`, or the rows cannot
+                be taken back. The error names the option and the column. Nothing is written.
+            LancememError: As in `upsert`.
+
+        Example:
+            clicks = pa.table({"page": ["/"], "clicks": [3]})
+            pages.upsert(clicks)
+            pages.retract(clicks)
+        """
+        rule_calls.refuse_retract(self)
+        given, all_rows = taken_back(rows)
+        how: dict[str, Any] = {"txn": txn, "round_floats": round_floats, "take_over": take_over}
+        return self.apply(given, all_rows, **how)
 
     def update(  # noqa: PLR0913 - the arguments of two spellings and of a write
         self,
@@ -115,7 +158,7 @@ class TableUpdates(_lancemem.Table):
             table.update(values={"category": "book"}, where="id = 7")
         """
         key = _key(self, "an update")
-        refuse_by_rule(self, "an update")
+        rule_calls.refuse_by_rule(self, "an update")
         expressions, literals = _assignments(set, values, values_sql)
         for changes in (expressions, literals):
             refuse_key_columns(changes, key)
@@ -212,7 +255,7 @@ class TableUpdates(_lancemem.Table):
             )
         """
         key = _key(self, "a merge")
-        refuse_by_rule(self, "a merge")
+        rule_calls.refuse_by_rule(self, "a merge")
         columns = [on] if isinstance(on, str) else on
         if columns is not None and sorted(columns) != sorted(key):
             raise _lancemem.InvalidInputError(
@@ -222,32 +265,14 @@ class TableUpdates(_lancemem.Table):
         return MergeBuilder(self, source)
 
 
-def refuse_by_rule(table: _lancemem.Table, what: str) -> None:
-    """Refuse to change rows that are read first, where the merge rule would change the result.
+def taken_back(rows: _Rows) -> tuple[pa.Table, pa.Array]:
+    """Return rows to take back, and the mask by which `apply` takes all of them back."""
+    import pyarrow as pa  # noqa: PLC0415 - loaded where it is needed
 
-    Args:
-        table: The table.
-        what: The call, with its article.
+    from lancemem.rows import to_table  # noqa: PLC0415
 
-    Raises:
-        InvalidInputError: The table has `merge_engine="first_row"`, whose stored row stays, or an
-            engine that merges what is written with what came between.
-
-    Example:
-        refuse_by_rule(table, "an update")
-    """
-    rule = table.merge_rule
-    if rule is not None and rule.merge_engine == "first_row":
-        raise _lancemem.InvalidInputError(
-            f"table {table.uri} has merge_engine='first_row': the stored row of a key would hide "
-            f"what {what} writes; delete the keys and upsert their new rows"
-        )
-    if rule is not None and rule.merge_engine in ("partial_update", "aggregation"):
-        raise _lancemem.InvalidInputError(
-            f"table {table.uri} has merge_engine='{rule.merge_engine}': what {what} reads and "
-            "writes again would be merged with the stored row; upsert the columns that change, or "
-            "whole rows with replace=True"
-        )
+    given = to_table(rows)
+    return given, pa.repeat(pa.scalar(value=True), given.num_rows)
 
 
 def quoted(name: str) -> str:

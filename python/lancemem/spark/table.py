@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
+from lancemem.rule_calls import refuse_by_rule
 from lancemem.spark import (
     bulk,
     conditions,
@@ -43,7 +44,6 @@ from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
-from lancemem.updates import refuse_by_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
