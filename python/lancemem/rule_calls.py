@@ -236,7 +236,7 @@ def refuse_mode(table: Table, *, replace: bool, nulls: str | None, changes: bool
         table: The table.
         replace: Whether whole rows are put.
         nulls: What a null does; None for the default of the table.
-        changes: Whether the rows are changes with an operation each.
+        changes: Whether the rows are deletes, or changes with an operation each.
 
     Raises:
         InvalidInputError: `nulls` is no policy, or is "keep" for a table without columns that are
@@ -246,8 +246,8 @@ def refuse_mode(table: Table, *, replace: bool, nulls: str | None, changes: bool
         raise InvalidInputError(f"table {table.uri}: nulls is 'set' or 'keep', got {nulls!r}")
     if changes and (replace or nulls is not None):
         raise InvalidInputError(
-            f"table {table.uri}: replace and nulls are of upserts; rows with a column of "
-            "operations are changes: leave replace and nulls out"
+            f"table {table.uri}: replace and nulls are of upserts, and these rows are deletes or "
+            "have a column of operations: leave replace and nulls out"
         )
     if nulls == "keep" and not is_partial(table):
         raise InvalidInputError(
