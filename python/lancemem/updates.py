@@ -189,10 +189,16 @@ class TableUpdates(_lancemem.Table):
         deletes are deletes, and images before an update are left out. So a second table is kept
         equal to the first one. All changes are written by one `apply`, and checked before that.
 
+        In a table with `sequence_by` a delete has the sequence of its row: it loses against a
+        greater one. In a table with `deletes="retract"` deletes and images before an update are
+        taken back, so that sums follow the rows. Where the table's rule makes a row of several
+        puts, changes may have some of the columns (docs/merge-engines.md).
+
         Args:
             changes: Rows with the columns of the table and those below, in any form that `upsert`
-                takes. They are read into memory. A delete needs only its key; its other columns may
-                be null. The columns that a feed adds are not written.
+                takes. They are read into memory. A delete needs only its key, and with
+                `sequence_by` its sequence; its other columns may be null. The columns that a feed
+                adds are not written.
             op_column: The column of operations: I, U and D, small and as words, Debezium's c and r,
                 the change types of Delta, the row kinds of Flink and Paimon. Any other value is an
                 error. Default: that of a feed.
@@ -206,7 +212,8 @@ class TableUpdates(_lancemem.Table):
 
         Raises:
             InvalidInputError: The table has no primary key, a column is missing or is not in the
-                table, or an operation is unknown.
+                table, an operation is unknown, or the table has `merge_engine="aggregation"`
+                without `deletes="retract"`.
             LancememError: As in `upsert`.
 
         Example:
@@ -214,6 +221,7 @@ class TableUpdates(_lancemem.Table):
             mirror.apply_changes(feed, txn=("mirror", feed.until))
         """
         _key(self, "a change")
+        rule_calls.refuse_changes(self)
         from lancemem import change_rows, rows  # noqa: PLC0415 - they load pyarrow
 
         given: pa.Table = rows.to_table(changes)

@@ -1,12 +1,13 @@
 """Writes of Spark into tables that merge rows: whole rows, nulls, rows that are taken back.
 
-Owns: the modes of upserts, streams and the format, retracts, and tasks of a user that give some of
-the columns. Does not own how rows are merged (tests/test_combining.py), or rules as options
+Owns: the modes of upserts, streams and the format, retracts, changes, and tasks of a user that give
+some of the columns. Does not own how rows are merged (tests/test_combining.py), or rules as options
 (test_merge_rules).
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +19,13 @@ from lancemem.spark import TASK_REPORT, LancememTable, task_writer
 from tests.spark.test_exactly_once import write_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from lancemem.spark import ChangesResult
 
 DDL = "id long, a long, b string, n long"
 TOTALS: dict[str, Any] = {
@@ -230,6 +233,58 @@ def test_a_table_that_takes_nothing_back_names_the_option(
     with pytest.raises(lancemem.InvalidInputError, match="'more' of the DataFrame"):
         taking.retract(spark.range(1).selectExpr("id", "5L a", "1 more"))
     assert stored(taking) == [(0, 5, None, 1)]
+
+
+# --- changes ---
+
+
+def changes(spark: SparkSession, rows: Sequence[tuple[str, int, int | None, int]]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "op string, id long, a long, n long").coalesce(1)
+
+
+@pytest.mark.usefixtures("where")
+def test_sums_follow_changes(spark: SparkSession, table_uri: str) -> None:
+    rule = {**RETRACT, "aggregates": {**RETRACT["aggregates"], "n": "sum"}}
+    table = made(spark, table_uri, **rule)
+    rows = [("I", 0, 5, 1), ("I", 1, 6, 1), ("-U", 0, 5, 1), ("+U", 0, 50, 1), ("-D", 1, 6, 1)]
+    frame = changes(spark, rows).selectExpr("*", "1 at")
+    done = table.apply_changes(frame, op_column="op", sequence_by="at")
+    assert (done.num_upserts, done.num_deletes) == (3, 2)
+    assert stored(table) == [(0, 50, None, 1), (1, 0, None, 0)]
+    append(frame.drop("at"), table_uri, opColumn="op")
+    assert stored(table) == [(0, 100, None, 2), (1, 0, None, 0)]
+    with pytest.raises(lancemem.InvalidInputError, match="leave keep_newest out"):
+        table.apply_changes(frame, op_column="op", sequence_by="a", keep_newest=True)
+
+
+def test_the_format_adds_up_no_images_either(spark: SparkSession, table_uri: str) -> None:
+    table = made(spark, table_uri, **TOTALS)
+    frame = changes(spark, [("U", 0, 5, 1)]).drop("n")
+    with pytest.raises(Exception, match="would add each image"):
+        append(frame, table_uri, opColumn="op")
+    assert stored(table) == []
+
+
+@pytest.mark.usefixtures("where")
+def test_a_table_that_orders_events_reads_nothing_for_keep_newest(
+    spark: SparkSession, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("lancemem.spark.writer._without_late")
+    table = made(spark, table_uri, sequence_by="n", delete_retention=timedelta(0))
+
+    def apply(*rows: tuple[str, int, int | None, int]) -> ChangesResult:
+        frame = changes(spark, rows).selectExpr("*", "'x' b")
+        return table.apply_changes(frame, op_column="op", sequence_by="n", keep_newest=True)
+
+    apply(("I", 0, 1, 20), ("I", 1, 1, 20), ("I", 2, 1, 20))
+    # A late delete and a late update lose; a late row loses against a delete.
+    done = apply(("D", 0, None, 10), ("U", 1, 9, 10), ("D", 2, None, 30))
+    assert (done.num_upserts, done.num_deletes, done.num_late_changes) == (1, 2, 0)
+    apply(("U", 2, 9, 25))
+    assert stored(table) == [(0, 1, "x", 20), (1, 1, "x", 20)]
+    rows = spark.createDataFrame([(0, 7, "y", 15), (1, 7, "y", 25)], DDL)
+    table.upsert(rows, sequence_by="n")
+    assert stored(table) == [(0, 1, "x", 20), (1, 7, "y", 25)]
 
 
 # --- tasks of a user ---

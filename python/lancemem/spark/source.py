@@ -27,7 +27,13 @@ from pyspark.sql.types import StructType
 
 import lancemem
 from lancemem.change_feed import refuse_level
-from lancemem.rule_calls import given_columns, refuse_mode, replaced_columns, takes_back
+from lancemem.rule_calls import (
+    given_columns,
+    refuse_changes,
+    refuse_mode,
+    replaced_columns,
+    takes_back,
+)
 from lancemem.spark import (
     bulk,
     catalogue,
@@ -192,6 +198,8 @@ class LancememDataSource(DataSource):
         if overwrite:
             merge_rules.refuse_overwrite(table)
         is_changes = op == "delete" or op_column is not None
+        if op_column is not None:
+            refuse_changes(table)
         refuse_mode(table, replace=replace, nulls=nulls, changes=is_changes)
         gives = op != "delete" or takes_back(table)
         if gives:
@@ -210,6 +218,7 @@ class LancememDataSource(DataSource):
             key,
             op_column=op_column,
             deletes=op == "delete",
+            takes_back=takes_back(table),
             replace=replace,
             nulls=nulls,
             round_floats=self._flag("roundFloats"),

@@ -21,7 +21,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, V
 import lancemem
 from lancemem.rule_calls import (
     given_columns,
+    orders_by,
     refuse_by_rule,
+    refuse_changes,
     refuse_delete_where,
     refuse_mode,
     refuse_retract,
@@ -31,7 +33,6 @@ from lancemem.rule_calls import (
 from lancemem.spark import (
     bulk,
     conditions,
-    merge_rules,
     reader,
     shuffle,
     stream,
@@ -594,7 +595,9 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Operations are I, U and D, small and as words; Debezium's c and r; the change types of
         Delta; the row kinds of Flink and Paimon. The row before an update is left out. Any other
-        operation, and a null, is an error. The rows of a change feed of lancemem or of Delta are
+        operation, and a null, is an error. In a table with `sequence_by` a delete has the sequence
+        of its row. In a table with `deletes="retract"` deletes and rows before an update are taken
+        back, so that sums follow the rows. The rows of a change feed of lancemem or of Delta are
         taken as they are, without `op_column` and `sequence_by`.
 
         Changes that the driver writes are checked before any is written. Where tasks write, one
@@ -603,14 +606,17 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Args:
             changes: A DataFrame with the columns of the table and the two columns below. A delete
-                needs only its key; its other columns may be null.
+                needs only its key, and in a table with `sequence_by` its sequence; its other
+                columns may be null. Where the table's rule makes a row of several puts, some of
+                the columns will do.
             op_column: The column of operations. Default: `_change_type` of a change feed.
             sequence_by: The column by which the changes of a key take effect in order. Default:
                 `_commit_version` of a change feed.
             keep_newest: `sequence_by` is a column of the table too, and a change that is older than
                 the stored row of its key is left out: events may come in any order, in any call. A
                 null is older than any value. A deleted row has no sequence any more, so a late
-                change brings it back. Default: False.
+                change brings it back. A table with that `sequence_by` needs no `keep_newest`, reads
+                nothing for it, and counts no late changes. Default: False.
             round_floats: As in `upsert`.
             merge_schema: As in `upsert`.
             ignore_extra_columns: As in `upsert`.
@@ -622,7 +628,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
-            InvalidInputError: A change cannot be applied.
+            InvalidInputError: A change cannot be applied, or the table has
+                `merge_engine="aggregation"` without `deletes="retract"`.
 
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
@@ -639,7 +646,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             )
         self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
-            op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+            changes, op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
         )
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("changes into"):
@@ -717,7 +724,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             )
         else:
             plan = self._changes_plan(
-                op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+                rows, op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
             )
             plan = replaced(plan, replace=replace, nulls=nulls)
         self._check_has(rows, _needed(plan, sequence_by))
@@ -956,20 +963,34 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         )
 
     def _changes_plan(
-        self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool
+        self,
+        changes: DataFrame,
+        op_column: str | None,
+        sequence_by: str,
+        *,
+        keep_newest: bool,
+        round_floats: bool,
     ) -> writer.WritePlan:
-        names = self.refresh().schema.names
-        merge_rules.refuse_changes(self.handle)
-        if keep_newest and sequence_by not in names:
+        table = self.refresh().handle
+        refuse_changes(table)
+        if keep_newest and sequence_by not in self.schema.names:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no column {sequence_by!r}, by which keep_newest compares "
                 "a change with the stored row"
             )
+        if keep_newest and takes_back(table):
+            raise lancemem.InvalidInputError(
+                f"table {self.uri} has deletes='retract': a sum counts every change, and "
+                "keep_newest would leave late ones out; leave keep_newest out"
+            )
+        # A table that orders events itself needs no look at the stored row.
+        compares = keep_newest and not orders_by(table, sequence_by)
         return writer.WritePlan(
-            tuple(names),
+            given_columns(table, changes.columns),
             tuple(self.primary_key),
             op_column=op_column,
-            newer_by=sequence_by if keep_newest else None,
+            takes_back=takes_back(table),
+            newer_by=sequence_by if compares else None,
             round_floats=round_floats,
         )
 

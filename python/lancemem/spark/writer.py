@@ -69,6 +69,8 @@ class WritePlan:
     op_column: str | None = None
     # All rows are keys to delete, or rows that the table takes back.
     deletes: bool = False
+    # The row before an update is taken back, as a deleted row is.
+    takes_back: bool = False
     # Rows are put whole, and what came before them counts no more.
     replace: bool = False
     # What a null of a put does; None for the default of the table.
@@ -191,7 +193,9 @@ def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Cha
     elif plan.op_column is None:
         deletes = inserts = _repeated(batch, value=False)
     else:
-        batch, deletes, inserts = change_rows.changes(batch, plan.op_column)
+        batch, deletes, inserts = change_rows.changes(
+            batch, plan.op_column, takes_back=plan.takes_back
+        )
     rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
     return _Change(rows, deletes, inserts)
 
