@@ -130,8 +130,9 @@ class TableUpdates(_lancemem.Table):
         """Change columns of the rows that meet a condition. Returns when all rows are durable.
 
         The rows are read, computed in memory, and written by key. **A change that another writer
-        makes to one of them meanwhile is overwritten.** The call writes to each shard as `upsert`
-        does.
+        makes to one of them meanwhile is overwritten.** In a table with
+        `merge_engine="partial_update"` the columns that change are written alone, so the other
+        columns keep such a change. The call writes to each shard as `upsert` does.
 
         Args:
             set: The SQL expression of each column that changes, over the columns of the row before
@@ -166,6 +167,10 @@ class TableUpdates(_lancemem.Table):
         names = self.schema.names
         for changes in (expressions, literals):
             refuse_unknown_columns(changes, names, self.uri)
+        changed = [*expressions, *literals]
+        rule_calls.refuse_assignments(self, changed)
+        if rule_calls.is_partial(self):
+            names = [name for name in names if name in key or name in changed]
         columns = {
             name: expressions.get(name, quoted(name)) for name in names if name not in literals
         }

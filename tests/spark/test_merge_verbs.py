@@ -1,8 +1,8 @@
 """Writes of Spark into tables that merge rows: whole rows, nulls, rows that are taken back.
 
-Owns: the modes of upserts, streams and the format, retracts, changes, and tasks of a user that give
-some of the columns. Does not own how rows are merged (tests/test_combining.py), or rules as options
-(test_merge_rules).
+Owns: the modes of upserts, streams and the format, retracts, changes, updates and merges, and tasks
+of a user that give some of the columns. Does not own how rows are merged (tests/test_combining.py),
+or rules as options (test_merge_rules).
 """
 
 from __future__ import annotations
@@ -285,6 +285,67 @@ def test_a_table_that_orders_events_reads_nothing_for_keep_newest(
     rows = spark.createDataFrame([(0, 7, "y", 15), (1, 7, "y", 25)], DDL)
     table.upsert(rows, sequence_by="n")
     assert stored(table) == [(0, 1, "x", 20), (1, 7, "y", 25)]
+
+
+# --- updates and merges ---
+
+
+@pytest.mark.usefixtures("where")
+def test_an_update_and_a_merge_write_the_columns_that_change(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = made(spark, table_uri, **PARTIAL, aggregates={"n": "sum"})
+    for _ in range(2):
+        table.upsert(spark.range(3).selectExpr("id", "id a", "'x' b", "1L n"))
+    table.update("id = 0", {"a": "a + 7"})
+    source = spark.range(1, 5).selectExpr("id", "10L a", "'s' b", "id = 2 gone")
+    merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.gone")
+    merge = merge.whenMatchedUpdate(set={"a": "t.a + s.a"})
+    done = merge.whenNotMatchedInsert(values={"id": "s.id", "b": "s.b", "n": "3"}).execute()
+    assert (done.num_rows_updated, done.num_rows_inserted, done.num_rows_deleted) == (1, 2, 1)
+    new = [(3, None, "s", 3), (4, None, "s", 3)]
+    assert stored(table) == [(0, 7, "x", 2), (1, 11, "x", 2), *new]
+
+
+@pytest.mark.parametrize("values", [False, True], ids=["all columns", "the same values"])
+@pytest.mark.usefixtures("where")
+def test_a_merge_that_puts_each_row_reads_nothing(
+    spark: SparkSession, table_uri: str, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("lancemem.spark.reader.join_by_key")
+    table = made(spark, table_uri, **PARTIAL)
+    table.upsert(spark.range(2).selectExpr("id", "id a", "'x' b", "1L n"))
+    source = spark.range(1, 3).selectExpr("id", "10L a")
+    merge = table.merge(source, "t.id = s.id")
+    if values:
+        given = {"a": "s.a + 1"}
+        merge = merge.whenMatchedUpdate(set=given)
+        merge = merge.whenNotMatchedInsert(values={"id": "s.id", **given})
+    else:
+        merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    assert not merge.execute().matched
+    a = 11 if values else 10
+    assert stored(table) == [(0, 0, "x", 1), (1, a, "x", 1), (2, a, None, None)]
+
+
+def test_assignments_that_would_be_combined_are_refused(
+    spark: SparkSession, table_uri: str
+) -> None:
+    partial = made(spark, table_uri, **PARTIAL, aggregates={"n": "sum"})
+    totals = made(spark, f"{table_uri}-totals", **TOTALS)
+    source = spark.range(1).selectExpr("id", "1L n")
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: partial.update("id = 0", {"n": "1"}), "column 'n' has the function 'sum'"),
+        (
+            lambda: partial.merge(source, "t.id = s.id").whenMatchedUpdateAll(),
+            "column 'n' has the function 'sum'",
+        ),
+        (lambda: totals.update("id = 0", {"b": "'y'"}), r"upsert\(rows, replace=True\)"),
+        (lambda: totals.merge(source, "t.id = s.id"), r"upsert\(rows, replace=True\)"),
+    ]
+    for call, words in calls:
+        with pytest.raises(lancemem.InvalidInputError, match=words):
+            call()
 
 
 # --- tasks of a user ---

@@ -423,8 +423,10 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         """Change columns of the rows that meet a condition, as in Delta.
 
         The rows are read, and written by key. **A change that another writer makes to one of them
-        meanwhile is overwritten.** An update that computes with stored values must not be written
-        twice: give it a transaction id where it may be repeated.
+        meanwhile is overwritten.** In a table with `merge_engine="partial_update"` the columns that
+        change are written alone, so the other columns keep such a change. An update that computes
+        with stored values must not be written twice: give it a transaction id where it may be
+        repeated.
 
         Args:
             condition: Spark's SQL, or a Column. Default: every row.
@@ -451,7 +453,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         rows = conditions.updated_rows(
             self.refresh(), condition, set or {}, round_floats=round_floats
         )
-        plan = writer.WritePlan(tuple(self.schema.names), key, round_floats=round_floats)
+        plan = writer.WritePlan(tuple(rows.columns), key, round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("update of"):
             reports = self._write(rows, plan, None, txn)
@@ -568,8 +570,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             A builder for the clauses.
 
         Raises:
-            InvalidInputError: `condition` is anything else, or the table keeps the first row of
-                each key (docs/event-time.md).
+            InvalidInputError: `condition` is anything else, or the merge engine of the table does
+                not take it (docs/merge-engines.md).
 
         Example:
             merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
