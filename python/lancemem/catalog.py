@@ -213,7 +213,7 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
     handle = _lancemem.enable(
         uri,
         primary_key=primary_key,
-        sharding=sharding,
+        sharding=_sharding(sharding),
         config=config,
         maintenance=maintenance,
         merge_engine=merge_engine,

@@ -12,6 +12,7 @@ use lancemem::{Deletes, PutMode, ShardId, Txn, TypeName, WriteBatch};
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
+use crate::arguments::TxnParts;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
@@ -20,8 +21,8 @@ use crate::runtime::{Here, run_on};
 use crate::values::{Repr, value};
 
 /// The transaction id of a write from its two parts.
-pub fn txn(parts: Option<(String, i64)>) -> PyResult<Option<Txn>> {
-    let txn = parts.map(|(app_id, version)| Txn::new(app_id, version)).transpose();
+pub fn txn(parts: Option<TxnParts>) -> PyResult<Option<Txn>> {
+    let txn = parts.map(|TxnParts(app_id, version)| Txn::new(app_id, version)).transpose();
     txn.map_err(|error| to_py(&error))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lancemem_face::prometheus;
 use pyo3::prelude::*;
 
-use crate::arguments::{FilePath, Given};
+use crate::arguments::{FilePath, Given, TxnParts};
 use crate::bulk::{self, Change};
 use crate::docs::docstring;
 use crate::durations::Millis;
@@ -63,7 +63,7 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
@@ -84,7 +84,7 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
         let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats: false };
@@ -107,7 +107,7 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);
