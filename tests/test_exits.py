@@ -171,6 +171,7 @@ GROUPS = {
         "job.put(rows)",
         "job.put(rows, durable=False)",
         "job.delete([1])",
+        "job.retract(rows)",
         "job.apply(rows, pa.array([False] * 2000))",
         "job.flush()",
         "job.stats()",

@@ -1,7 +1,8 @@
 """`retract`: rows that are taken back from sums and counts, by name.
 
-Owns: the verb of a table and of a writer, and one clear error for each table that cannot take a row
-back. Does not own: in which order a retract and its row may come (test_combining), or Spark's verb.
+Owns: the verb of a table, a writer and a job, and one clear error for each table that cannot take a
+row back. Does not own: in which order a retract and its row may come (test_combining), or Spark's
+verb.
 """
 
 from __future__ import annotations
@@ -85,6 +86,19 @@ def test_a_writer_takes_rows_back_in_their_shards(make_table: MakeTable) -> None
         found = writer.scan(order_by="k").to_table()
     assert found["v"].to_pylist() == [5] + [0] * 9
     assert found["n"].to_pylist() == [1] + [0] * 9
+
+
+def test_a_job_takes_rows_of_its_shard_back(make_table: MakeTable) -> None:
+    table, other = make_table(SCHEMA, **RETRACT), make_table(SCHEMA, **TOTALS)
+    with table.start_job() as job, other.start_job() as refusing:
+        job.put([ADA, ADA])
+        assert job.retract([{"k": 1, "v": 5, "price": 0.25}], txn=("fix", 1)).num_rows == 1
+        assert job.retract([ADA], txn=("fix", 1)).already_written
+        with pytest.raises(lancemem.InvalidInputError, match="deletes='retract'") as caught:
+            refusing.retract([ADA])
+        assert other.uri in str(caught.value)
+    assert total(table) == {"v": 5, "price": 0.75, "n": 1, "name": "Ada"}
+    assert other.count_rows() == 0
 
 
 def test_a_delete_of_such_a_table_is_the_same_call(make_table: MakeTable) -> None:
