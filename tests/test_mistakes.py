@@ -456,6 +456,48 @@ TYPES = {
         TypeError,
         "'storage_options': expected a dict of texts, such as {'aws_region': .*}, got list",
     ),
+    "deletes as a list": Mistake(
+        lambda it: it.table.apply(rows(), [True]),  # type: ignore[arg-type]
+        Input,
+        r"deletes: expected an Arrow array of bool, such as pyarrow.array\(.*\), got list",
+    ),
+    "functions of columns as a list": Mistake(
+        lambda it: created(
+            it, SCHEMA, primary_key="id", merge_engine="aggregation", aggregates=["n"]
+        ),
+        TypeError,
+        "aggregates: expected a dict, such as {'clicks': 'sum'}, got list",
+    ),
+    "columns to set as a list": Mistake(
+        lambda it: it.table.update(["n"]),  # type: ignore[arg-type]
+        TypeError,
+        r"set: expected a dict of columns and their SQL, such as {'n': 'n \+ 1'}, got list",
+    ),
+    "a number for SQL": Mistake(
+        lambda it: it.table.update({"n": 5}),  # type: ignore[dict-item]
+        TypeError,
+        "set: expected SQL for column 'n', such as '5', got int",
+    ),
+    "a number for SQL of a merge": Mistake(
+        lambda it: it.table.merge(rows()).when_matched_update({"n": 5}),  # type: ignore[dict-item]
+        TypeError,
+        "set: expected SQL for column 'n', such as '5', got int",
+    ),
+    "a column for the condition of a merge": Mistake(
+        lambda it: it.table.merge(rows()).when_matched_delete(pl.col("n") > 1),  # type: ignore[arg-type]
+        TypeError,
+        "condition: expected SQL, such as 'source.at > target.at', got Expr",
+    ),
+    "a number for the key of a merge": Mistake(
+        lambda it: it.table.merge(rows(), on=5),  # type: ignore[arg-type]
+        TypeError,
+        r"on: expected the columns of the primary key, such as on=\['id'\], got int",
+    ),
+    "a number of rows as text": Mistake(
+        lambda it: it.table.head("5"),  # type: ignore[arg-type]
+        TypeError,
+        "n: expected a number of rows, such as 5, got str",
+    ),
     "shards of an enabled table as a number": Mistake(
         lambda it: lancemem.enable(it.table.uri, sharding=4),  # type: ignore[arg-type]
         TypeError,

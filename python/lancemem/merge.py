@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lancemem import _lancemem, rule_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     import pyarrow as pa
 
     from lancemem._lancemem import _Rows, _Txn
 
-__all__ = ["Clause", "MergeBuilder", "MergeResult", "refuse_key_columns", "refuse_unknown_columns"]
+__all__ = [
+    "Clause",
+    "MergeBuilder",
+    "MergeResult",
+    "refuse_key_columns",
+    "refuse_unknown_columns",
+    "sql_of_columns",
+]
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,9 @@ class MergeBuilder:
         Example:
             table.merge(sales).when_matched_update({"n": "target.n + source.n"}).execute()
         """
-        refuse_key_columns(set, self._table.primary_key)
-        return self._with(Clause(True, "U", condition, dict(set)))
+        assigned = sql_of_columns("set", set)
+        refuse_key_columns(assigned, self._table.primary_key)
+        return self._with(Clause(True, "U", condition, assigned))
 
     def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
         """Delete a matched row.
@@ -181,10 +190,11 @@ class MergeBuilder:
             new = {"id": "source.id", "n": "source.n", "first": "source.at"}
             table.merge(sales).when_not_matched_insert(new).execute()
         """
-        missing = [name for name in self._table.primary_key if name not in values]
+        assigned = sql_of_columns("values", values)
+        missing = [name for name in self._table.primary_key if name not in assigned]
         if missing:
             raise _lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
-        return self._with(Clause(False, "I", condition, dict(values)))
+        return self._with(Clause(False, "I", condition, assigned))
 
     def when_not_matched_by_source_delete(self, *_: object) -> NoReturn:
         """Refuse: it would read the whole table."""
@@ -248,6 +258,11 @@ class MergeBuilder:
         return MergeResult(counts["U"], counts["I"], counts["D"], True, already)
 
     def _with(self, clause: Clause) -> MergeBuilder:
+        if not isinstance(clause.condition, str | None):
+            raise TypeError(
+                "condition: expected SQL, such as 'source.at > target.at', got "
+                f"{type(clause.condition).__name__}"
+            )
         names = self._table.schema.names
         is_partial = rule_calls.is_partial(self._table)
         if clause.values is None and not is_partial:
@@ -283,6 +298,30 @@ class MergeBuilder:
         same = bool(assigned) and assigned == update.values
         puts = is_own and same and not reads_target
         return insert if puts and rule_calls.is_partial(self._table) else None
+
+
+def sql_of_columns(argument: str, given: object) -> dict[str, str]:
+    """Return the SQL of columns by their names; refuse anything else.
+
+    Args:
+        argument: The name of the argument.
+        given: What was passed.
+
+    Raises:
+        TypeError: It is no mapping, or has a value that is no text.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{argument}: expected a dict of columns and their SQL, such as {{'n': 'n + 1'}}, got "
+            f"{type(given).__name__}"
+        )
+    for name, sql in given.items():
+        if not isinstance(sql, str):
+            raise TypeError(
+                f"{argument}: expected SQL for column {name!r}, such as {str(sql)!r}, got "
+                f"{type(sql).__name__}; a text is quoted in SQL, \"'new'\""
+            )
+    return dict(given)
 
 
 def refuse_key_columns(names: Iterable[str], key: list[str]) -> None:

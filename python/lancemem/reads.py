@@ -341,6 +341,8 @@ class TableReads(_lancemem.Table):
         Example:
             table.head(3).to_pandas()
         """
+        if not hasattr(n, "__index__"):
+            raise TypeError(f"n: expected a number of rows, such as 5, got {type(n).__name__}")
         if operator.index(n) < 0:
             raise _lancemem.InvalidInputError(f"head reads 0 rows or more, got n={n}")
         return self.scan(columns, limit=n).to_table()

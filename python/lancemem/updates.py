@@ -7,13 +7,19 @@ refuses (`rule_calls`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lancemem import _lancemem, rule_calls
-from lancemem.merge import MergeBuilder, refuse_key_columns, refuse_unknown_columns
+from lancemem.merge import (
+    MergeBuilder,
+    refuse_key_columns,
+    refuse_unknown_columns,
+    sql_of_columns,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -269,6 +275,11 @@ class TableUpdates(_lancemem.Table):
         """
         key = _key(self, "a merge")
         rule_calls.refuse_by_rule(self, "a merge")
+        if not isinstance(on, Iterable | None):
+            raise TypeError(
+                f"on: expected the columns of the primary key, such as on={key!r}, got "
+                f"{type(on).__name__}"
+            )
         columns = [on] if isinstance(on, str) else on
         if columns is not None and sorted(columns) != sorted(key):
             raise _lancemem.InvalidInputError(
@@ -306,13 +317,20 @@ def _assignments(
             "an update takes columns first: update({column: expression}, where=condition), or "
             "update(values={column: value}, where=condition)"
         )
+    of_sql = [("set", expressions), ("values_sql", values_sql)]
+    checked = [sql_of_columns(name, part) for name, part in of_sql if part is not None]
+    if not isinstance(values, Mapping | None):
+        raise TypeError(
+            "values: expected a dict of columns and their values, such as {'name': 'new'}, got "
+            f"{type(values).__name__}"
+        )
     names = [name for part in given for name in part or ()]
     if not names:
         raise _lancemem.InvalidInputError("an update needs at least one column to set")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise _lancemem.InvalidInputError(f"an update sets column '{twice[0]}' more than once")
-    return {**(expressions or {}), **(values_sql or {})}, dict(values or {})
+    return {name: sql for part in checked for name, sql in part.items()}, dict(values or {})
 
 
 def _repeated(name: str, value: object, rows: int) -> pa.Array:
