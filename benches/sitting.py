@@ -1,7 +1,8 @@
 """`python -m benches.sitting`: every bench, one after the other, at one commit.
 
 Owns: the order of the parts, the folder of their results, what is printed before each part, and
-the log of the sitting. Does not own: what a part measures or writes; each is a command of its own,
+the log of the sitting. A sitting that is ended by SIGTERM or SIGINT ends its bench, and what the
+bench started. Does not own: what a part measures or writes; each is a command of its own,
 which gets `--results`. Nothing is resumed, and no result is replaced.
 """
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from benches.write import machine
 
@@ -23,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "out" / "bench-all"
 LOG, PAGE = "sitting.json", "SITTING.md"
 PYTHON = [sys.executable, "-m"]
+# How long a bench that is ended may take to remove what it has made.
+GRACE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def main() -> int:
     if " " in commit and not chosen.quick:
         raise SystemExit(f"a sitting measures one commit, and this is {commit}: commit and build")
     folder = chosen.results or OUT / f"{commit.split()[0]}{'-quick' if chosen.quick else ''}"
+    signal.signal(signal.SIGTERM, _stop)
     return Sitting(folder, commit, quick=chosen.quick).run(parts)
 
 
@@ -199,8 +206,14 @@ def publish(folder: Path) -> int:
 
 def _follow(command: list[str], out: Any) -> int:  # noqa: ANN401 - a file of text
     """Run a command; show what it prints while it runs, and write it to a file."""
+    # A session of its own: what the bench starts can be ended with it.
     started = subprocess.Popen(  # noqa: S603 - the commands of this file
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     with started as child:
         try:
@@ -210,8 +223,26 @@ def _follow(command: list[str], out: Any) -> int:  # noqa: ANN401 - a file of te
                 out.flush()
             return child.wait()
         except BaseException:
-            child.terminate()
+            _end(child)
             raise
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End a bench and all processes of its group, which get no second signal from a terminal."""
+    try:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait(GRACE_SECONDS)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    finally:
+        # Also where another signal interrupts the wait.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    """End the sitting as an error would, where Python's own answer to the signal ends it alone."""
+    raise SystemExit(128 + number)
 
 
 def _words(command: list[str]) -> str:

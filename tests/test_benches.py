@@ -1,12 +1,16 @@
 """What the benches print and write: which side is faster, tables, pictures and a sitting.
 
 Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, and that a
-sitting of all benches replaces and resumes nothing. Not here: any measurement.
+sitting of all benches replaces and resumes nothing, and ends its bench when it is ended. Not here:
+any measurement.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -200,3 +204,46 @@ def test_a_sitting_measures_no_changed_sources(
     monkeypatch.setattr(sys, "argv", ["sitting", "--only", parts[0].name])
     with pytest.raises(SystemExit, match="a sitting measures one commit"):
         sitting.main()
+
+
+# A bench that starts a process of its own, which ignores SIGTERM. Both hold a pipe open.
+LONG_BENCH = """
+import subprocess, sys, time
+
+held = open({pipe!r}, "w")
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", deaf], stdout=held)
+print("started", file=held, flush=True)
+time.sleep(600)
+"""
+SITTING = """
+import sys
+from benches import sitting
+from benches.write import machine
+
+machine.commit = lambda: "abc"
+bench = (sys.executable, "-c", sys.argv[1])
+sitting.PARTS = [sitting.Part("long", bench, writes=False), sitting.Part("next", ("false",))]
+sys.argv[1:] = ["--results", sys.argv[2]]
+sys.exit(sitting.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_sitting_that_is_ended_ends_its_bench_and_what_the_bench_started(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    pipe, folder = str(tmp_path / "pipe"), tmp_path / "all"
+    os.mkfifo(pipe)
+    program = [sys.executable, "-c", SITTING, LONG_BENCH.format(pipe=pipe), str(folder)]
+    options: dict[str, Any] = {"cwd": sitting.ROOT, "stdout": subprocess.DEVNULL}
+    with (
+        subprocess.Popen(program, stderr=subprocess.DEVNULL, **options) as begun,  # noqa: S603
+        open(pipe) as held,  # noqa: PTH123 - a pipe
+    ):
+        assert held.readline() == "started\n"
+        begun.send_signal(number)
+        # The end of the pipe: no process of the bench is left.
+        assert held.read() == ""
+        assert begun.wait() != 0
+    assert not (folder / "next.txt").exists()

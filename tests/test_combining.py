@@ -262,11 +262,6 @@ def test_pylance_reads_the_base_and_refuses_the_rows_above_it(make_table: MakeTa
 # --- refusals ---
 
 REFUSED: dict[str, tuple[Callable[[lancemem.Table], object], str]] = {
-    "an update": (lambda table: table.update({"v": "v + 1"}), "replace=True"),
-    "a merge": (
-        lambda table: table.merge(pa.table({"k": [1], "v": [2]})).when_matched_delete().execute(),
-        "replace=True",
-    ),
     "the changes of flushes": (
         lambda table: table.alter(deletion_vectors=True, changelog="flushed"),
         "merge_engine",

@@ -152,6 +152,11 @@ GROUPS = {
         "again.update({'value': 'value + 1'})",
         "again.merge(rows).when_matched_update_all().execute()",
     ],
+    "retracts": [
+        "totals.retract(taken)",
+        "adder.retract(taken)",
+        "totals.upsert(taken)",
+    ],
     "writers": [
         "writer.put(rows)",
         "writer.delete([1])",
@@ -166,6 +171,7 @@ GROUPS = {
         "job.put(rows)",
         "job.put(rows, durable=False)",
         "job.delete([1])",
+        "job.retract(rows)",
         "job.apply(rows, pa.array([False] * 2000))",
         "job.flush()",
         "job.stats()",
@@ -270,6 +276,15 @@ def test_a_process_ends_whatever_call_its_daemon_threads_are_in(
     if group == "endpoints":
         endpoint = job.serve()
         remote = lancemem.connect_job(endpoint.location, endpoint.token)
+
+    if group == "retracts":
+        rule = {"merge_engine": "aggregation", "aggregates": {"value": "sum"}}
+        taken = rows.select(["id", "value"])
+        uri = sys.argv[1] + "-totals"
+        totals = lancemem.create_table(
+            uri, taken.schema, primary_key="id", deletes="retract", **rule
+        )
+        adder = totals.writer()
 
     if group == "searches":
         body = ("body", pa.string())

@@ -1,4 +1,4 @@
-"""Forty mistakes that users make, each answered in words that name the way out.
+"""Mistakes that users make, each answered in words that name the way out.
 
 Owns: the type of the error, and the words for what to do next, of an engineer who comes from
 pylance or lancedb, of a user of Delta, and of an engineer of machine learning. Does not own: names
@@ -118,6 +118,11 @@ def put_into_another_shard(place: Place) -> None:
 
 def start_a_job_without_its_shard(place: Place) -> None:
     place.make(SCHEMA, sharding=lancemem.bucket("id", 2)).start_job()
+
+
+def live_read_of_one_job(place: Place) -> None:
+    with place.table.start_job(shard=0) as job:
+        place.table.scan(consistency="live", jobs=job)  # type: ignore[arg-type]
 
 
 def search_lists_of_any_length(place: Place) -> None:
@@ -302,7 +307,7 @@ WRITERS = {
     "seconds as a number": Mistake(
         lambda _: lancemem.WriterConfig(idle_flush_interval=5),  # type: ignore[arg-type]
         TypeError,
-        "'idle_flush_interval': expected a timedelta or 'never', got int",
+        "'idle_flush_interval': expected a timedelta, such as .*, or 'never', got int",
     ),
 }
 READS = {
@@ -371,7 +376,135 @@ READS = {
         lambda it: it.table.snapshot(version=99), Input, "the oldest version left is 1, the newest"
     ),
 }
-MISTAKES = {**ROWS, **TABLES, **WRITERS, **READS}
+# Arguments of another type, as a program gives them that has the types of another library.
+TYPES = {
+    "a transaction id as a number": Mistake(
+        lambda it: it.table.upsert(rows(), txn=4),  # type: ignore[arg-type]
+        TypeError,
+        r"'txn': expected a name and a version, such as txn=\('loader', 7\), got int",
+    ),
+    "a transaction id of texts": Mistake(
+        lambda it: it.table.delete([1], txn=("loader", "7")),  # type: ignore[arg-type]
+        TypeError,
+        r"'txn': expected a name and a version, such as txn=\('loader', 7\), got tuple",
+    ),
+    "a transaction id beyond 64 bits": Mistake(
+        lambda it: it.table.upsert(rows(), txn=("loader", 2**63)),
+        Input,
+        "txn: the version is an integer of 64 bits",
+    ),
+    "settings of a job as a dict": Mistake(
+        lambda it: it.table.start_job(shard=0, config={}),  # type: ignore[arg-type]
+        TypeError,
+        r"'config': expected a WriterConfig, such as WriterConfig\(.*\), got dict",
+    ),
+    "settings of a writer as a dict": Mistake(
+        lambda it: it.table.writer({"durable": False}),  # type: ignore[arg-type]
+        TypeError,
+        r"'config': expected a WriterConfig, such as WriterConfig\(.*\), got dict",
+    ),
+    "settings of a table as a dict": Mistake(
+        lambda it: created(it, SCHEMA, primary_key="id", config={"fsync": False}),
+        TypeError,
+        r"'config': expected a WriterConfig, such as WriterConfig\(.*\), got dict",
+    ),
+    "maintenance as a number": Mistake(
+        lambda it: it.table.start_job(shard=0, maintenance=8),  # type: ignore[arg-type]
+        TypeError,
+        r"'maintenance': expected a bool or a MaintenanceConfig, such as .*\(.*\), got int",
+    ),
+    "an age in seconds": Mistake(
+        lambda it: it.table.collect_garbage(older_than=3600),  # type: ignore[arg-type]
+        TypeError,
+        r"'older_than': expected a timedelta, such as timedelta\(hours=1\), got int",
+    ),
+    "an age below 0": Mistake(
+        lambda it: it.table.collect_garbage(older_than=dt.timedelta(-1)),
+        Input,
+        "older_than: expected a duration from 0, -1 day, 0:00:00 is too small",
+    ),
+    "an idle time in seconds": Mistake(
+        lambda it: it.table.flush(idle_for=60),  # type: ignore[arg-type]
+        TypeError,
+        r"'idle_for': expected a timedelta, such as timedelta\(hours=1\), got int",
+    ),
+    "a retention in days": Mistake(
+        lambda it: it.table.alter(changelog_retention=7),  # type: ignore[arg-type]
+        TypeError,
+        r"'changelog_retention': expected a timedelta, such as timedelta\(.*\), got int",
+    ),
+    "one job that is no list": Mistake(
+        live_read_of_one_job,
+        TypeError,
+        r"'jobs': expected a list of jobs, .* jobs=\[job\], got Job",
+    ),
+    "the time of a snapshot as text": Mistake(
+        lambda it: it.table.snapshot(timestamp="2026-01-31"),  # type: ignore[arg-type]
+        TypeError,
+        r"timestamp: expected a datetime, such as datetime\(2026, 1, 31, tzinfo=UTC\), got str",
+    ),
+    "an option of a store as a number": Mistake(
+        lambda it: lancemem.open_table(
+            it.table.uri,
+            storage_options={"timeout": 5},  # type: ignore[dict-item]
+        ),
+        TypeError,
+        "'storage_options': expected a text for 'timeout', such as 'timeout': '30', got int",
+    ),
+    "options of a store as a list": Mistake(
+        lambda it: lancemem.exists(it.table.uri, storage_options=["timeout"]),  # type: ignore[arg-type]
+        TypeError,
+        "'storage_options': expected a dict of texts, such as {'aws_region': .*}, got list",
+    ),
+    "deletes as a list": Mistake(
+        lambda it: it.table.apply(rows(), [True]),  # type: ignore[arg-type]
+        Input,
+        r"deletes: expected an Arrow array of bool, such as pyarrow.array\(.*\), got list",
+    ),
+    "functions of columns as a list": Mistake(
+        lambda it: created(
+            it, SCHEMA, primary_key="id", merge_engine="aggregation", aggregates=["n"]
+        ),
+        TypeError,
+        "aggregates: expected a dict, such as {'clicks': 'sum'}, got list",
+    ),
+    "columns to set as a list": Mistake(
+        lambda it: it.table.update(["n"]),  # type: ignore[arg-type]
+        TypeError,
+        r"set: expected a dict of columns and their SQL, such as {'n': 'n \+ 1'}, got list",
+    ),
+    "a number for SQL": Mistake(
+        lambda it: it.table.update({"n": 5}),  # type: ignore[dict-item]
+        TypeError,
+        "set: expected SQL for column 'n', such as '5', got int",
+    ),
+    "a number for SQL of a merge": Mistake(
+        lambda it: it.table.merge(rows()).when_matched_update({"n": 5}),  # type: ignore[dict-item]
+        TypeError,
+        "set: expected SQL for column 'n', such as '5', got int",
+    ),
+    "a column for the condition of a merge": Mistake(
+        lambda it: it.table.merge(rows()).when_matched_delete(pl.col("n") > 1),  # type: ignore[arg-type]
+        TypeError,
+        "condition: expected SQL, such as 'source.at > target.at', got Expr",
+    ),
+    "a number for the key of a merge": Mistake(
+        lambda it: it.table.merge(rows(), on=5),  # type: ignore[arg-type]
+        TypeError,
+        r"on: expected the columns of the primary key, such as on=\['id'\], got int",
+    ),
+    "a number of rows as text": Mistake(
+        lambda it: it.table.head("5"),  # type: ignore[arg-type]
+        TypeError,
+        "n: expected a number of rows, such as 5, got str",
+    ),
+    "shards of an enabled table as a number": Mistake(
+        lambda it: lancemem.enable(it.table.uri, sharding=4),  # type: ignore[arg-type]
+        TypeError,
+        r"sharding: expected lancemem.bucket\(column, number\) .*, got 4",
+    ),
+}
+MISTAKES = {**ROWS, **TABLES, **WRITERS, **READS, **TYPES}
 
 
 def _columns(number: int) -> dict[str, Any]:
@@ -380,7 +513,7 @@ def _columns(number: int) -> dict[str, Any]:
 
 def test_there_are_forty_mistakes_or_more() -> None:
     assert len(MISTAKES) >= 40
-    assert len(MISTAKES) == sum(map(len, (ROWS, TABLES, WRITERS, READS)))
+    assert len(MISTAKES) == sum(map(len, (ROWS, TABLES, WRITERS, READS, TYPES)))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

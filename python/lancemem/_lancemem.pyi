@@ -2071,6 +2071,38 @@ class Job:
             LancememError: As in `put`.
         """
 
+    def retract(
+        self,
+        rows: _Rows,
+        *,
+        durable: bool | None = None,
+        sync_index: bool | None = None,
+        sync_search_index: bool | None = None,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+    ) -> Acknowledged:
+        """Take rows of this shard back, as `Table.retract` does.
+
+        Args:
+            rows: As in `Table.retract`.
+            durable: As in `put`.
+            sync_index: As in `put`.
+            sync_search_index: As in `put`.
+            txn: As in `put`.
+            round_floats: As in `Table.upsert`.
+
+        Returns:
+            Which promises hold, as for `put`.
+
+        Raises:
+            InvalidInputError: The table has another engine or other `deletes`, or the rows cannot
+                be taken back.
+            LancememError: As in `put`.
+
+        Example:
+            job.retract(pa.table({"page": ["/"], "clicks": [3]}))
+        """
+
     def apply(
         self,
         data: _Rows,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ from lancemem import _lancemem
 from lancemem.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
     from os import PathLike
 
@@ -122,6 +123,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
         table = lancemem.create_table("empty.lance", schema, primary_key="id")
     """
+    _refuse_no_mapping(aggregates, sequence_groups)
     if mode not in _MODES:
         raise _lancemem.InvalidInputError(f"mode must be 'create' or 'overwrite', got {mode!r}")
     if exist_ok and mode == "overwrite":
@@ -210,10 +212,11 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
     storage_options: dict[str, str] | None = None,
     verify_sstables: bool = True,
 ) -> Table:
+    _refuse_no_mapping(aggregates, sequence_groups)
     handle = _lancemem.enable(
         uri,
         primary_key=primary_key,
-        sharding=sharding,
+        sharding=_sharding(sharding),
         config=config,
         maintenance=maintenance,
         merge_engine=merge_engine,
@@ -283,6 +286,18 @@ def _sharding(sharding: object) -> Sharding | None:
         f"sharding: expected lancemem.bucket(column, number) or lancemem.unsharded(), got "
         f"{sharding!r}"
     )
+
+
+def _refuse_no_mapping(aggregates: object, sequence_groups: object) -> None:
+    """Refuse options of a rule that name columns without what belongs to them."""
+    for name, given, example in (
+        ("aggregates", aggregates, "{'clicks': 'sum'}"),
+        ("sequence_groups", sequence_groups, "{'pay_ts': ['pay_status', 'amount']}"),
+    ):
+        if not isinstance(given, Mapping | None):
+            raise TypeError(
+                f"{name}: expected a dict, such as {example}, got {type(given).__name__}"
+            )
 
 
 def _columns_and_rows(

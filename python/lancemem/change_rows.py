@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancemem import _lancemem
+from lancemem import _lancemem, rule_calls
 
 # Debezium's c, r, u, d; Delta's _change_type; the row kinds of Flink and Paimon; words.
 INSERTS = ("I", "i", "INSERT", "insert", "+I", "c", "r")
@@ -29,8 +29,14 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = FEED_COLUMNS = (
 INPUT_COLUMNS = (CHANGE_TYPE, "_shard", "_generation", "_row")
 
 
-def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
-    """Return the rows that are changes, and for each of them whether it deletes or inserts."""
+def changes(
+    batch: pa.RecordBatch, column: str, *, takes_back: bool = False
+) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
+    """Return the rows that are changes, and for each of them whether it deletes or inserts.
+
+    With `takes_back`, for a table whose deletes take rows back, the row before an update is such a
+    delete too. Otherwise it is left out.
+    """
     ops = batch[column].cast(pa.string())
     known = pc.is_in(ops, pa.array([*INSERTS, *UPDATES, *DELETES, *BEFORE]))
     if not pc.all(known, min_count=0).as_py():
@@ -38,8 +44,11 @@ def changes(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, pa.Arra
         raise _lancemem.InvalidInputError(
             f"column {column!r} has {first!r}, which is no operation: upserts are "
             f"{', '.join(INSERTS + UPDATES)}, deletes {', '.join(DELETES)}, and "
-            f"{', '.join(BEFORE)} are left out"
+            f"{', '.join(BEFORE)} are rows before an update"
         )
+    if takes_back:
+        deletes = pc.is_in(ops, pa.array([*DELETES, *BEFORE]))
+        return batch, deletes, pc.is_in(ops, pa.array(INSERTS))
     before = pc.is_in(ops, pa.array(BEFORE))
     if pc.any(before).as_py():
         changing = pc.invert(before)
@@ -53,7 +62,8 @@ def in_order(
     """Return the changes in their order with the columns of the table, and which of them delete.
 
     Args:
-        table: The table that takes the changes, whose columns are the newest ones.
+        table: The table that takes the changes, whose columns are the newest ones. Where its rule
+            makes a row of several, changes may have some of them.
         rows: The changes, in the order in which they came.
         op_column: The column of operations.
         sequence_by: The column that orders the changes of a key. None keeps their order.
@@ -61,7 +71,7 @@ def in_order(
     Raises:
         InvalidInputError: A column is missing, is not in the table, or has an unknown operation.
     """
-    names = pa.schema(table.schema).names
+    names = rule_calls.given_columns(table, rows.column_names)
     read = [op_column] if sequence_by is None else [op_column, sequence_by]
     for name in (*names, *read):
         if name not in rows.column_names:
@@ -74,7 +84,7 @@ def in_order(
             "out"
         )
     [batch] = rows.combine_chunks().to_batches() or [_empty(rows.schema)]
-    batch, deletes, _ = changes(batch, op_column)
+    batch, deletes, _ = changes(batch, op_column, takes_back=rule_calls.takes_back(table))
     if sequence_by is not None:
         # A stable sort: changes of the same sequence keep their order.
         order = pc.sort_indices(batch.select([sequence_by]), [(sequence_by, "ascending")])
@@ -82,7 +92,7 @@ def in_order(
         known = batch.num_rows - batch[sequence_by].null_count
         order = pa.concat_arrays([order[known:], order[:known]])
         batch, deletes = batch.take(order), deletes.take(order)
-    return pa.Table.from_batches([batch.select(names)]), deletes
+    return pa.Table.from_batches([batch.select(list(names))]), deletes
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -6,20 +6,29 @@ own the rows that a merge makes (`merge_rows`), or the write.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lancemem import _lancemem
+from lancemem import _lancemem, rule_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     import pyarrow as pa
 
     from lancemem._lancemem import _Rows, _Txn
 
-__all__ = ["Clause", "MergeBuilder", "MergeResult", "refuse_key_columns", "refuse_unknown_columns"]
+__all__ = [
+    "Clause",
+    "MergeBuilder",
+    "MergeResult",
+    "refuse_key_columns",
+    "refuse_unknown_columns",
+    "sql_of_columns",
+]
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,10 @@ class MergeBuilder:
 
     Conditions and values are SQL over `source.x` and `target.x`. A condition that is null does not
     fit. Every method but `execute` returns the builder.
+
+    In a table with `merge_engine="partial_update"` a merge writes the columns that its clauses
+    give, and a clause that takes all columns takes those that the source has. Where every source
+    row is put whether it matches or not, and no value reads the target, the table is not read.
     """
 
     def __init__(self, table: _lancemem.Table, source: _Rows) -> None:
@@ -92,7 +105,8 @@ class MergeBuilder:
             The builder.
 
         Raises:
-            InvalidInputError: The source lacks a column of the table.
+            InvalidInputError: The source lacks a column of the table, or with "partial_update" has
+                a column with a function.
 
         Example:
             table.merge(rows).when_matched_update_all("source.at > target.at").execute()
@@ -114,13 +128,15 @@ class MergeBuilder:
             The builder.
 
         Raises:
-            InvalidInputError: `set` names a key column, or no column of the table.
+            InvalidInputError: `set` names a key column, or no column of the table; or with
+                "partial_update" a column with a function, or a part of a sequence group.
 
         Example:
             table.merge(sales).when_matched_update({"n": "target.n + source.n"}).execute()
         """
-        refuse_key_columns(set, self._table.primary_key)
-        return self._with(Clause(True, "U", condition, dict(set)))
+        assigned = sql_of_columns("set", set)
+        refuse_key_columns(assigned, self._table.primary_key)
+        return self._with(Clause(True, "U", condition, assigned))
 
     def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
         """Delete a matched row.
@@ -174,10 +190,11 @@ class MergeBuilder:
             new = {"id": "source.id", "n": "source.n", "first": "source.at"}
             table.merge(sales).when_not_matched_insert(new).execute()
         """
-        missing = [name for name in self._table.primary_key if name not in values]
+        assigned = sql_of_columns("values", values)
+        missing = [name for name in self._table.primary_key if name not in assigned]
         if missing:
             raise _lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
-        return self._with(Clause(False, "I", condition, dict(values)))
+        return self._with(Clause(False, "I", condition, assigned))
 
     def when_not_matched_by_source_delete(self, *_: object) -> NoReturn:
         """Refuse: it would read the whole table."""
@@ -217,18 +234,22 @@ class MergeBuilder:
 
         merge_rows.refuse_double_keys(self._table, self._source)
         how: dict[str, Any] = {"txn": txn, "round_floats": round_floats, "take_over": take_over}
-        if self._is_upsert():
-            rows = self._source.select(self._table.schema.names)
+        put = self._put_of_all()
+        if put is not None:
+            rows = merge_rows.put_of(self._table, self._source, put.values)
             done = self._table.upsert(rows, **how)
             return MergeResult(0, rows.num_rows, 0, False, done.num_shards_already_written)
         matched, unmatched = merge_rows.joined(self._table, self._source)
         of_matched = [clause for clause in self._clauses if clause.matched]
         others = [clause for clause in self._clauses if not clause.matched]
+        columns = merge_rows.written(self._table, self._clauses, self._source.column_names)
         parts = [
-            *merge_rows.chosen(self._table, matched, of_matched),
-            *merge_rows.chosen(self._table, unmatched, others),
+            *merge_rows.chosen(self._table, matched, of_matched, columns),
+            *merge_rows.chosen(self._table, unmatched, others, columns),
         ]
-        rows, deletes = merge_rows.whole(self._table, parts, round_floats=round_floats)
+        rows, deletes = merge_rows.whole(
+            self._table, parts, columns.names, round_floats=round_floats
+        )
         done = self._table.apply(rows, deletes, **how)
         counts = Counter(U=0, I=0, D=0)
         for clause, part in parts:
@@ -237,8 +258,14 @@ class MergeBuilder:
         return MergeResult(counts["U"], counts["I"], counts["D"], True, already)
 
     def _with(self, clause: Clause) -> MergeBuilder:
+        if not isinstance(clause.condition, str | None):
+            raise TypeError(
+                "condition: expected SQL, such as 'source.at > target.at', got "
+                f"{type(clause.condition).__name__}"
+            )
         names = self._table.schema.names
-        if clause.values is None:
+        is_partial = rule_calls.is_partial(self._table)
+        if clause.values is None and not is_partial:
             lacking = [name for name in names if name not in self._source.column_names]
             if lacking:
                 raise _lancemem.InvalidInputError(
@@ -246,14 +273,55 @@ class MergeBuilder:
                     "other columns with when_matched_update and when_not_matched_insert"
                 )
         refuse_unknown_columns(clause.values or (), names, self._table.uri)
+        assigned = self._source.column_names if clause.values is None else [*clause.values]
+        rule_calls.refuse_assignments(self._table, assigned, inserts=not clause.matched)
         self._clauses.append(clause)
         return self
 
-    def _is_upsert(self) -> bool:
-        """Whether every source row is written as it is: then the table need not be read."""
-        whole = [c for c in self._clauses if c.values is None and c.condition is None]
-        both = sorted(clause.matched for clause in whole) == [False, True]
-        return both and len(self._clauses) == len(whole)
+    def _put_of_all(self) -> Clause | None:
+        """Return the clause that every source row is written by, matched or not, if there is one.
+
+        Then the table need not be read.
+        """
+        clauses = sorted(self._clauses, key=lambda clause: clause.op)
+        if [clause.op for clause in clauses] != ["I", "U"]:
+            return None
+        insert, update = clauses
+        if insert.condition is not None or update.condition is not None:
+            return None
+        if insert.values is None or update.values is None:
+            return insert if insert.values is update.values else None
+        key = self._table.primary_key
+        is_own = all(insert.values[n] in {f"source.{n}", f'source."{n}"'} for n in key)
+        assigned = {n: value for n, value in insert.values.items() if n not in key}
+        reads_target = any(re.search(r"\btarget\b", value) for value in assigned.values())
+        same = bool(assigned) and assigned == update.values
+        puts = is_own and same and not reads_target
+        return insert if puts and rule_calls.is_partial(self._table) else None
+
+
+def sql_of_columns(argument: str, given: object) -> dict[str, str]:
+    """Return the SQL of columns by their names; refuse anything else.
+
+    Args:
+        argument: The name of the argument.
+        given: What was passed.
+
+    Raises:
+        TypeError: It is no mapping, or has a value that is no text.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{argument}: expected a dict of columns and their SQL, such as {{'n': 'n + 1'}}, got "
+            f"{type(given).__name__}"
+        )
+    for name, sql in given.items():
+        if not isinstance(sql, str):
+            raise TypeError(
+                f"{argument}: expected SQL for column {name!r}, such as {str(sql)!r}, got "
+                f"{type(sql).__name__}; a text is quoted in SQL, \"'new'\""
+            )
+    return dict(given)
 
 
 def refuse_key_columns(names: Iterable[str], key: list[str]) -> None:

@@ -1,33 +1,77 @@
 """The rows that a merge writes.
 
-Owns the match of source rows with stored rows, the choice of a clause for each row, and the columns
-that a clause gives it. Does not own the clauses (`merge`), expressions, which the extension
-evaluates, or casts to a column's type where all clauses agree: the engine makes them. Loaded where
-a merge runs: it imports pyarrow.
+Owns the match of source rows with stored rows, the choice of a clause for each row, the columns
+that a merge writes, and those that a clause gives its rows. Does not own the clauses (`merge`),
+expressions, which the extension evaluates, or casts to a column's type where all clauses agree: the
+engine makes them. Loaded where a merge runs: it imports pyarrow.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancemem import rule_calls
 from lancemem._lancemem import InvalidInputError, evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lancemem._lancemem import Table
     from lancemem.merge import Clause
 
-__all__ = ["chosen", "joined", "refuse_double_keys", "whole"]
+__all__ = ["Written", "chosen", "joined", "put_of", "refuse_double_keys", "whole", "written"]
 
 # Positions of rows, beside the columns of a key.
 _PLACE, _FOUND_PLACE = "lancemem.place", "lancemem.found_place"
 _FITS = "fits"
 # What pyarrow raises for a cast that it refuses.
 _REFUSED = (ValueError, TypeError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The columns of the rows of a merge.
+
+    Attributes:
+        names: The columns, in the order of the table.
+        combined: Columns that stay null where a clause does not give them: their stored value, put
+            again, would be combined with itself.
+    """
+
+    names: tuple[str, ...]
+    combined: frozenset[str] = frozenset()
+
+
+def written(table: Table, clauses: Sequence[Clause], source: Collection[str]) -> Written:
+    """Return the columns that clauses write: all of them, or with "partial_update" the given ones.
+
+    `source` lists the columns of the source. A column that one clause gives and another does not
+    has its stored value in the rows of the other.
+    """
+    names = table.schema.names
+    if not rule_calls.is_partial(table):
+        return Written(tuple(names))
+    given = {*table.primary_key}
+    for clause in clauses:
+        given |= {*source} if clause.values is None else {*clause.values}
+    combined = frozenset(rule_calls.combined_columns(table))
+    return Written(tuple(name for name in names if name in given), combined)
+
+
+def put_of(table: Table, source: pa.Table, values: Mapping[str, str] | None) -> pa.Table:
+    """Return the rows of a merge that puts every source row, whatever is stored."""
+    names = [name for name in table.schema.names if name in source.column_names]
+    if values is None:
+        return source.select(names)
+    key = table.primary_key
+    computed = evaluate(_named("source", source), {n: values[n] for n in values if n not in key})
+    for name in key:
+        computed = computed.append_column(name, source[name])
+    return computed
 
 
 def refuse_double_keys(table: Table, source: pa.Table) -> None:
@@ -69,32 +113,32 @@ def joined(table: Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def chosen(
-    table: Table, rows: pa.Table, clauses: Sequence[Clause]
+    table: Table, rows: pa.Table, clauses: Sequence[Clause], columns: Written
 ) -> Iterator[tuple[Clause, pa.Table]]:
     """Give each row to the first clause that fits; yield what the clauses make of their rows."""
     rest = rows
     for clause in clauses:
         taken, rest = _divided(rest, clause.condition)
-        yield clause, _made(table, clause, taken)
+        yield clause, _made(table, clause, taken, columns)
 
 
 def whole(
-    table: Table, parts: list[tuple[Clause, pa.Table]], *, round_floats: bool
+    table: Table, parts: list[tuple[Clause, pa.Table]], names: Sequence[str], *, round_floats: bool
 ) -> tuple[pa.Table, pa.Array]:
-    """Return all rows, and which of them delete their key.
+    """Return all rows with the columns `names`, and which of them delete their key.
 
     Clauses may make different types of a column. Where they agree the engine casts, with its own
     rules. Where they do not, each is cast here.
     """
     columns = []
-    for field in table.schema:
+    for field in map(table.schema.field, names):
         made = [rows[field.name] for _, rows in parts]
         if len({column.type for column in made}) > 1:
             made = [_cast(column, field, round_floats=round_floats) for column in made]
         pieces = [piece for column in made for piece in column.chunks]
         columns.append(pa.chunked_array(pieces, made[0].type))
     deletes = [clause.op == "D" for clause, rows in parts for _ in range(rows.num_rows)]
-    return pa.table(columns, names=table.schema.names), pa.array(deletes, pa.bool_())
+    return pa.table(columns, names=names), pa.array(deletes, pa.bool_())
 
 
 def _divided(rows: pa.Table, condition: str | None) -> tuple[pa.Table, pa.Table]:
@@ -108,24 +152,25 @@ def _divided(rows: pa.Table, condition: str | None) -> tuple[pa.Table, pa.Table]
     return rows.filter(fits), rows.filter(pc.invert(fits))
 
 
-def _made(table: Table, clause: Clause, rows: pa.Table) -> pa.Table:
-    """Return the rows of a clause, with all columns of the table."""
+def _made(table: Table, clause: Clause, rows: pa.Table, written: Written) -> pa.Table:
+    """Return the rows of a clause, with all columns that the merge writes."""
     values, key = clause.values, table.primary_key
     computed = evaluate(rows, values) if values else None
     if computed is not None and not clause.matched:
         _refuse_other_keys(computed, rows, key)
     columns = []
-    for field in table.schema:
-        name = field.name
-        if values is None:
-            columns.append(rows[f"source.{name}"])
-        elif computed is not None and name in values:
+    for name in written.names:
+        own, of_target = f"source.{name}", clause.op == "U" and name not in written.combined
+        if values is None and own in rows.column_names:
+            columns.append(rows[own])
+        elif computed is not None and values is not None and name in values:
             columns.append(computed[name])
-        elif clause.op == "U" or (clause.op == "D" and name in key):
+        elif of_target or (clause.op == "D" and name in key):
             columns.append(rows[f"target.{name}"])
         else:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
-    return pa.table(columns, names=table.schema.names)
+            nulls = pa.nulls(rows.num_rows, table.schema.field(name).type)
+            columns.append(pa.chunked_array([nulls]))
+    return pa.table(columns, names=written.names)
 
 
 def _refuse_other_keys(computed: pa.Table, rows: pa.Table, key: list[str]) -> None:

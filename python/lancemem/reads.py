@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from lancemem import _lancemem
@@ -18,7 +18,6 @@ from lancemem.snapshot import Snapshot, given_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
 
     import lance
     import pandas as pd
@@ -210,6 +209,11 @@ class TableReads(_lancemem.Table):
         timestamp: datetime | None = None,
     ) -> Snapshot:
         if timestamp is not None:
+            if not isinstance(timestamp, datetime):
+                raise TypeError(
+                    "timestamp: expected a datetime, such as datetime(2026, 1, 31, tzinfo=UTC), "
+                    f"got {type(timestamp).__name__}"
+                )
             # As Python does, a time without a zone is local time.
             timestamp = timestamp.astimezone(UTC)
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs, "token": token}
@@ -337,6 +341,8 @@ class TableReads(_lancemem.Table):
         Example:
             table.head(3).to_pandas()
         """
+        if not hasattr(n, "__index__"):
+            raise TypeError(f"n: expected a number of rows, such as 5, got {type(n).__name__}")
         if operator.index(n) < 0:
             raise _lancemem.InvalidInputError(f"head reads 0 rows or more, got n={n}")
         return self.scan(columns, limit=n).to_table()

@@ -1,18 +1,25 @@
 """Updates of a table by a condition or by a source, beside the upserts and deletes by key.
 
-Owns `delete(where=)`, `update`, `apply_changes` and the start of a merge. Does not own the write:
-rows are read and computed first, then written by key.
+Owns `delete(where=)`, `retract`, `update`, `apply_changes` and the start of a merge. Does not own
+the write: rows are read and computed first, then written by key. Does not own what a merge rule
+refuses (`rule_calls`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from lancemem import _lancemem
-from lancemem.merge import MergeBuilder, refuse_key_columns, refuse_unknown_columns
+from lancemem import _lancemem, rule_calls
+from lancemem.merge import (
+    MergeBuilder,
+    refuse_key_columns,
+    refuse_unknown_columns,
+    sql_of_columns,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -36,7 +43,8 @@ class TableUpdates(_lancemem.Table):
 
         With `keys`, rows need not exist. With `where`, the keys of the rows that meet the condition
         are read first. A row that another writer changes or adds meanwhile is deleted or kept by
-        what was read.
+        what was read. In a table with `deletes="retract"` the call takes rows back, as `retract`
+        does.
 
         The call writes to each shard as `upsert` does.
 
@@ -50,8 +58,8 @@ class TableUpdates(_lancemem.Table):
             The number of keys, shards and WAL entries written.
 
         Raises:
-            InvalidInputError: Both `keys` and `where` are given or neither is, or the table has no
-                primary key.
+            InvalidInputError: Both `keys` and `where` are given or neither is, the table has no
+                primary key, or `where` is given for a table with `deletes="retract"`.
             LancememError: As in `upsert`.
 
         Example:
@@ -69,9 +77,50 @@ class TableUpdates(_lancemem.Table):
             )
         if where is not None:
             key = _key(self, "a delete")
+            rule_calls.refuse_delete_where(self)
             keys = self.scan(key, where).to_table()
         assert keys is not None  # noqa: S101 - for the type checker
         return super().delete(keys, txn=txn, take_over=take_over)
+
+    def retract(
+        self,
+        rows: _Rows,
+        *,
+        txn: _Txn | None = None,
+        round_floats: bool = False,
+        take_over: bool = False,
+    ) -> WriteResult:
+        """Take rows back: subtract their values from sums, and 1 from each count.
+
+        The table has `merge_engine="aggregation"` and `deletes="retract"`. A retract may arrive
+        before the row that it takes back; until then the sum lacks the value. Nothing is read. The
+        call writes to each shard as `upsert` does.
+
+        Args:
+            rows: The rows as they were written: the key and the columns that have a sum, in any
+                form that `upsert` takes. A column that is missing, a null, and a column with
+                `ignore_retract` stay as they are. A column with `count` is left out.
+            txn: As in `upsert`. Without one a retract that is repeated may be subtracted twice.
+            round_floats: As in `upsert`.
+            take_over: As in `upsert`.
+
+        Returns:
+            The number of rows, shards and WAL entries written.
+
+        Raises:
+            InvalidInputError: The table has another engine or other `deletes`, or the rows cannot
+                be taken back. The error names the option and the column. Nothing is written.
+            LancememError: As in `upsert`.
+
+        Example:
+            clicks = pa.table({"page": ["/"], "clicks": [3]})
+            pages.upsert(clicks)
+            pages.retract(clicks)
+        """
+        rule_calls.refuse_retract(self)
+        given, all_rows = taken_back(rows)
+        how: dict[str, Any] = {"txn": txn, "round_floats": round_floats, "take_over": take_over}
+        return self.apply(given, all_rows, **how)
 
     def update(  # noqa: PLR0913 - the arguments of two spellings and of a write
         self,
@@ -87,8 +136,9 @@ class TableUpdates(_lancemem.Table):
         """Change columns of the rows that meet a condition. Returns when all rows are durable.
 
         The rows are read, computed in memory, and written by key. **A change that another writer
-        makes to one of them meanwhile is overwritten.** The call writes to each shard as `upsert`
-        does.
+        makes to one of them meanwhile is overwritten.** In a table with
+        `merge_engine="partial_update"` the columns that change are written alone, so the other
+        columns keep such a change. The call writes to each shard as `upsert` does.
 
         Args:
             set: The SQL expression of each column that changes, over the columns of the row before
@@ -115,7 +165,7 @@ class TableUpdates(_lancemem.Table):
             table.update(values={"category": "book"}, where="id = 7")
         """
         key = _key(self, "an update")
-        refuse_by_rule(self, "an update")
+        rule_calls.refuse_by_rule(self, "an update")
         expressions, literals = _assignments(set, values, values_sql)
         for changes in (expressions, literals):
             refuse_key_columns(changes, key)
@@ -123,6 +173,10 @@ class TableUpdates(_lancemem.Table):
         names = self.schema.names
         for changes in (expressions, literals):
             refuse_unknown_columns(changes, names, self.uri)
+        changed = [*expressions, *literals]
+        rule_calls.refuse_assignments(self, changed)
+        if rule_calls.is_partial(self):
+            names = [name for name in names if name in key or name in changed]
         columns = {
             name: expressions.get(name, quoted(name)) for name in names if name not in literals
         }
@@ -146,10 +200,16 @@ class TableUpdates(_lancemem.Table):
         deletes are deletes, and images before an update are left out. So a second table is kept
         equal to the first one. All changes are written by one `apply`, and checked before that.
 
+        In a table with `sequence_by` a delete has the sequence of its row: it loses against a
+        greater one. In a table with `deletes="retract"` deletes and images before an update are
+        taken back, so that sums follow the rows. Where the table's rule makes a row of several
+        puts, changes may have some of the columns (docs/merge-engines.md).
+
         Args:
             changes: Rows with the columns of the table and those below, in any form that `upsert`
-                takes. They are read into memory. A delete needs only its key; its other columns may
-                be null. The columns that a feed adds are not written.
+                takes. They are read into memory. A delete needs only its key, and with
+                `sequence_by` its sequence; its other columns may be null. The columns that a feed
+                adds are not written.
             op_column: The column of operations: I, U and D, small and as words, Debezium's c and r,
                 the change types of Delta, the row kinds of Flink and Paimon. Any other value is an
                 error. Default: that of a feed.
@@ -163,7 +223,8 @@ class TableUpdates(_lancemem.Table):
 
         Raises:
             InvalidInputError: The table has no primary key, a column is missing or is not in the
-                table, or an operation is unknown.
+                table, an operation is unknown, or the table has `merge_engine="aggregation"`
+                without `deletes="retract"`.
             LancememError: As in `upsert`.
 
         Example:
@@ -171,6 +232,7 @@ class TableUpdates(_lancemem.Table):
             mirror.apply_changes(feed, txn=("mirror", feed.until))
         """
         _key(self, "a change")
+        rule_calls.refuse_changes(self)
         from lancemem import change_rows, rows  # noqa: PLC0415 - they load pyarrow
 
         given: pa.Table = rows.to_table(changes)
@@ -212,7 +274,12 @@ class TableUpdates(_lancemem.Table):
             )
         """
         key = _key(self, "a merge")
-        refuse_by_rule(self, "a merge")
+        rule_calls.refuse_by_rule(self, "a merge")
+        if not isinstance(on, Iterable | None):
+            raise TypeError(
+                f"on: expected the columns of the primary key, such as on={key!r}, got "
+                f"{type(on).__name__}"
+            )
         columns = [on] if isinstance(on, str) else on
         if columns is not None and sorted(columns) != sorted(key):
             raise _lancemem.InvalidInputError(
@@ -222,32 +289,14 @@ class TableUpdates(_lancemem.Table):
         return MergeBuilder(self, source)
 
 
-def refuse_by_rule(table: _lancemem.Table, what: str) -> None:
-    """Refuse to change rows that are read first, where the merge rule would change the result.
+def taken_back(rows: _Rows) -> tuple[pa.Table, pa.Array]:
+    """Return rows to take back, and the mask by which `apply` takes all of them back."""
+    import pyarrow as pa  # noqa: PLC0415 - loaded where it is needed
 
-    Args:
-        table: The table.
-        what: The call, with its article.
+    from lancemem.rows import to_table  # noqa: PLC0415
 
-    Raises:
-        InvalidInputError: The table has `merge_engine="first_row"`, whose stored row stays, or an
-            engine that merges what is written with what came between.
-
-    Example:
-        refuse_by_rule(table, "an update")
-    """
-    rule = table.merge_rule
-    if rule is not None and rule.merge_engine == "first_row":
-        raise _lancemem.InvalidInputError(
-            f"table {table.uri} has merge_engine='first_row': the stored row of a key would hide "
-            f"what {what} writes; delete the keys and upsert their new rows"
-        )
-    if rule is not None and rule.merge_engine in ("partial_update", "aggregation"):
-        raise _lancemem.InvalidInputError(
-            f"table {table.uri} has merge_engine='{rule.merge_engine}': what {what} reads and "
-            "writes again would be merged with the stored row; upsert the columns that change, or "
-            "whole rows with replace=True"
-        )
+    given = to_table(rows)
+    return given, pa.repeat(pa.scalar(value=True), given.num_rows)
 
 
 def quoted(name: str) -> str:
@@ -268,13 +317,20 @@ def _assignments(
             "an update takes columns first: update({column: expression}, where=condition), or "
             "update(values={column: value}, where=condition)"
         )
+    of_sql = [("set", expressions), ("values_sql", values_sql)]
+    checked = [sql_of_columns(name, part) for name, part in of_sql if part is not None]
+    if not isinstance(values, Mapping | None):
+        raise TypeError(
+            "values: expected a dict of columns and their values, such as {'name': 'new'}, got "
+            f"{type(values).__name__}"
+        )
     names = [name for part in given for name in part or ()]
     if not names:
         raise _lancemem.InvalidInputError("an update needs at least one column to set")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise _lancemem.InvalidInputError(f"an update sets column '{twice[0]}' more than once")
-    return {**(expressions or {}), **(values_sql or {})}, dict(values or {})
+    return {name: sql for part in checked for name, sql in part.items()}, dict(values or {})
 
 
 def _repeated(name: str, value: object, rows: int) -> pa.Array:

@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import pyarrow as pa
 
 import lancemem
+from lancemem.rule_calls import (
+    given_columns,
+    refuse_mode,
+    refuse_retract,
+    replaced_columns,
+    takes_back,
+)
 from lancemem.spark.arrow_types import table_batch
 from lancemem.spark.tables import open_cached
 from lancemem.spark.writer import FAULTS, try_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from pyspark.sql import DataFrame
@@ -87,29 +94,71 @@ class TaskWriter:
         self._staged: list[lancemem.StagedSsTable] | None = None
         self._is_closed = False
 
-    def put(self, rows: pa.RecordBatch | pa.Table) -> None:
+    def put(
+        self,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
+    ) -> None:
         """Insert rows, or replace those whose key the table holds. Columns may come in any order.
 
         Args:
-            rows: The rows, with every column of the table.
+            rows: The rows, with every column of the table. A table whose `merge_engine` is
+                "partial_update" or "aggregation" takes some of the columns, and each call may give
+                others.
+            replace: As in `lancemem.Table.upsert`.
+            nulls: As in `lancemem.Table.upsert`.
 
         Raises:
             InvalidInputError: The rows cannot be stored, or the writer is closed.
+
+        Example:
+            writer.put(batch.select(["order_id", "ship_ts", "carrier"]))
         """
         self._check_open()
+        refuse_mode(self._table, replace=replace, nulls=nulls, changes=False)
+        columns = replaced_columns if replace else given_columns
         for batch in _batches(rows):
-            self._bulk.upsert(self._of_table(batch), round_floats=self._round_floats)
+            rows_of_table = self._of_table(batch, columns(self._table, batch.schema.names))
+            self._bulk.upsert(
+                rows_of_table, replace=replace, nulls=nulls, round_floats=self._round_floats
+            )
 
-    def delete(self, keys: pa.RecordBatch | pa.Table) -> None:
-        """Delete rows by key.
+    def retract(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Take rows back, as `lancemem.Table.retract` does.
 
         Args:
-            keys: Rows with the key columns. Other columns are ignored.
+            rows: As in `lancemem.Table.retract`.
+
+        Raises:
+            InvalidInputError: The table cannot take rows back, or not these, or the writer is
+                closed.
+
+        Example:
+            writer.retract(batch.filter(batch["cancelled"]).select(["sku", "paid"]))
+        """
+        self._check_open()
+        refuse_retract(self._table)
+        for batch in _batches(rows):
+            given = self._of_table(batch, given_columns(self._table, batch.schema.names))
+            all_rows = pa.repeat(pa.scalar(value=True), batch.num_rows)
+            self._bulk.apply(given, all_rows, round_floats=self._round_floats)
+
+    def delete(self, keys: pa.RecordBatch | pa.Table) -> None:
+        """Delete rows by key. In a table with `deletes="retract"` this is `retract`.
+
+        Args:
+            keys: Rows with the key columns. Other columns are ignored where they are not taken
+                back.
 
         Raises:
             InvalidInputError: The keys cannot be used, or the writer is closed.
         """
         self._check_open()
+        if takes_back(self._table):
+            self.retract(keys)
+            return
         key = list(self._table.primary_key)
         for batch in _batches(keys):
             self._check_has(batch, key)
@@ -157,14 +206,14 @@ class TaskWriter:
             self.report()
         self._is_closed = True
 
-    def _of_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._check_has(batch, self._schema.names)
+    def _of_table(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        self._check_has(batch, names)
         extra = [name for name in batch.schema.names if name not in self._schema.names]
         if extra:
             raise lancemem.InvalidInputError(
                 f"table {self._table.uri}: column {extra[0]!r} of the rows is not in the table"
             )
-        return table_batch(batch, self._schema)
+        return table_batch(batch, pa.schema([self._schema.field(name) for name in names]))
 
     def _check_has(self, batch: pa.RecordBatch, names: Iterable[str]) -> None:
         missing = [name for name in names if name not in batch.schema.names]

@@ -1,8 +1,8 @@
 """Columns that a DataFrame and the table do not share.
 
-Owns: the refusal of columns that the table lacks, which the caller may waive, their addition to the
-table (`mergeSchema`), and which columns a write stores. Does not own the error for a column that a
-write needs: see `LancememTable`.
+Owns: the refusal of columns that the table lacks, which the caller may waive, and their addition to
+the table (`mergeSchema`). Does not own which columns a write gives (`lancemem.rule_calls`), or the
+error for a column that a write needs: see `LancememTable`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,6 @@ from lancemem.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-
-# A put into their tables may give some of the columns.
-_COMBINING = {"partial_update", "aggregation"}
-
-
-def stored_columns(table: lancemem.Table, given: Collection[str]) -> tuple[str, ...]:
-    """List the columns that a write of rows stores.
-
-    Args:
-        table: The table, whose columns are the newest ones.
-        given: The columns of the DataFrame.
-
-    Returns:
-        All columns of the table; where its merge rule makes a row of several puts, the key and the
-        columns that the DataFrame has.
-    """
-    names = pa.schema(table.schema).names
-    rule = table.merge_rule
-    if rule is None or rule.merge_engine not in _COMBINING:
-        return tuple(names)
-    kept = {*given, *table.primary_key}
-    return tuple(name for name in names if name in kept)
 
 
 def settle_extra(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 import lancemem
+from lancemem.rule_calls import is_partial, refuse_assignments
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assignment import Target, assigned
 from lancemem.spark.size_estimate import quoted
@@ -39,7 +40,10 @@ def updated_rows(
     *,
     round_floats: bool,
 ) -> DataFrame:
-    """Read the rows that meet a condition, with new values in the columns that `values` names."""
+    """Read the rows that meet a condition, with new values in the columns that `values` names.
+
+    In a table with `merge_engine="partial_update"` the rows have the key and these columns alone.
+    """
     schema = pa.schema(table.schema)
     if not values:
         raise lancemem.InvalidInputError("an update needs at least one column to set")
@@ -50,11 +54,15 @@ def updated_rows(
             )
         if name not in schema.names:
             raise lancemem.InvalidInputError(f"table {table.uri} has no column {name!r}")
+    refuse_assignments(table.handle, list(values))
+    if is_partial(table.handle):
+        given = [name for name in schema.names if name in table.primary_key or name in values]
+        schema = pa.schema([schema.field(name) for name in given])
     rows = table.toDF()
     if condition is not None:
         rows = rows.where(condition)
     # A cast evaluates its value several times, and the value may come from a costly function.
-    given = rows.select(
+    computed = rows.select(
         *[
             _column(values.get(name, quoted(name))).alias(f"v{place}")
             for place, name in enumerate(schema.names)
@@ -66,9 +74,9 @@ def updated_rows(
         value = sf.col(f"v{place}")
         if field.name in values:
             target = Target(field.name, field.type, round_floats)
-            value = assigned(value, given.schema[place].dataType, types[place].dataType, target)
+            value = assigned(value, computed.schema[place].dataType, types[place].dataType, target)
         made.append(value.alias(field.name))
-    return given.select(*made)
+    return computed.select(*made)
 
 
 def _column(value: Column | str) -> Column:

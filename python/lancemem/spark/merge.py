@@ -10,13 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as sf
 
 import lancemem
+from lancemem import rule_calls
 from lancemem.spark import reader, transactions
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assignment import Target, assigned
-from lancemem.spark.size_estimate import estimated_bytes
+from lancemem.spark.size_estimate import estimated_bytes, quoted
 from lancemem.spark.task_errors import as_raised
 from lancemem.spark.writer import WritePlan
 
@@ -65,7 +67,8 @@ class _Clause:
 class MergeBuilder:
     """The clauses of a merge, tried in order for each row of the source; the first match wins.
 
-    Conditions and values are SQL text or Columns over the two aliases.
+    Conditions and values are SQL text or Columns over the two aliases. What a merge writes into a
+    table with `merge_engine="partial_update"`: see `lancemem.MergeBuilder`.
     """
 
     def __init__(self, table: LancememTable, source: DataFrame, condition: Column | str) -> None:
@@ -145,9 +148,9 @@ class MergeBuilder:
         if not self._clauses:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
         txn = transactions.of_application(txn_app_id, txn_version)
-        columns = tuple(self._table.refresh().schema.names)
+        columns = self._table.refresh().schema.names
         plan = WritePlan(
-            columns,
+            self._written(),
             tuple(self._table.primary_key),
             op_column=OP_COLUMN,
             unique_keys=True,
@@ -157,9 +160,9 @@ class MergeBuilder:
             raise lancemem.InvalidInputError(
                 f"the column name {OP_COLUMN!r} is lancemem's own; rename it before a merge"
             )
-        if self._is_upsert():
-            rows = self._source.withColumn(OP_COLUMN, sf.lit("I"))
-            matched = False
+        put = self._put_of_all()
+        if put is not None:
+            rows, matched = self._put(put, round_floats=round_floats), False
         else:
             rows, matched = self._changes(round_floats=round_floats), True
         size = estimated_bytes(self._source)
@@ -172,7 +175,8 @@ class MergeBuilder:
         return MergeResult(written - deleted - inserted, inserted, deleted, matched, already)
 
     def _with(self, clause: _Clause) -> MergeBuilder:
-        if clause.values is None:
+        handle = self._table.handle
+        if clause.values is None and not rule_calls.is_partial(handle):
             names = self._table.schema.names
             lacking = [name for name in names if name not in self._source.columns]
             if lacking:
@@ -185,21 +189,77 @@ class MergeBuilder:
             raise lancemem.InvalidInputError(
                 f"table {self._table.uri} has no column {unknown[0]!r}"
             )
+        assigned = self._source.columns if clause.values is None else [*clause.values]
+        rule_calls.refuse_assignments(handle, assigned, inserts=not clause.matched)
         self._clauses.append(clause)
         return self
 
-    def _is_upsert(self) -> bool:
-        """Whether every source row is written as it is: then the table need not be read."""
-        whole = [c for c in self._clauses if c.values is None and c.condition is None]
-        same_key = all(source == target for target, source in self._key.items())
-        both = sorted(clause.matched for clause in whole) == [False, True]
-        return same_key and both and len(self._clauses) == len(whole)
+    def _written(self) -> tuple[str, ...]:
+        """List the columns that the merge writes; with "partial_update" those that clauses give."""
+        names = self._table.schema.names
+        if not rule_calls.is_partial(self._table.handle):
+            return tuple(names)
+        given = {*self._key}
+        for clause in self._clauses:
+            given |= {*self._source.columns} if clause.values is None else {*clause.values}
+        return tuple(name for name in names if name in given)
+
+    def _put_of_all(self) -> _Clause | None:
+        """Return the clause that every source row is written by, matched or not, if there is one.
+
+        Then the table need not be read.
+        """
+        clauses = sorted(self._clauses, key=lambda clause: clause.op)
+        if [clause.op for clause in clauses] != ["I", "U"]:
+            return None
+        insert, update = clauses
+        if insert.condition is not None or update.condition is not None:
+            return None
+        if insert.values is None or update.values is None:
+            same_key = all(source == target for target, source in self._key.items())
+            return insert if insert.values is update.values and same_key else None
+        if not rule_calls.is_partial(self._table.handle):
+            return None
+        texts = {name: value for name, value in insert.values.items() if isinstance(value, str)}
+        alias = self._source_alias
+        is_own = all(
+            texts.get(n) in {f"{alias}.{own}", f"{alias}.`{own}`"} for n, own in self._key.items()
+        )
+        others = {name: value for name, value in texts.items() if name not in self._key}
+        # Values that are Columns cannot be compared, and may read the target.
+        is_text = len(texts) == len(insert.values) and _are_texts(update.values)
+        target = re.compile(rf"\b{re.escape(self._target_alias)}\b")
+        reads_target = any(target.search(value) for value in others.values())
+        return (
+            insert if is_own and is_text and others == update.values and not reads_target else None
+        )
+
+    def _put(self, clause: _Clause, *, round_floats: bool) -> DataFrame:
+        """Make the rows of a clause that every source row is written by."""
+        if clause.values is None:
+            return self._source.withColumn(OP_COLUMN, sf.lit("I"))
+        source, stored = self._source.alias(self._source_alias), self._table.schema
+        names = self._written()
+        given = source.select(*[_column(clause.values[name]).alias(name) for name in names])
+        schema = pa.schema([stored.field(name) for name in names])
+        types = spark_schema(spark_arrow_schema(schema))
+        values = [
+            assigned(
+                sf.col(quoted(it.name)),
+                given.schema[it.name].dataType,
+                of.dataType,
+                Target(it.name, it.type, round_floats),
+            ).alias(it.name)
+            for it, of in zip(schema, types, strict=True)
+        ]
+        return given.select(*values, sf.lit("I").alias(OP_COLUMN))
 
     def _changes(self, *, round_floats: bool) -> DataFrame:
         joined = reader.join_by_key(
             self._source, self._table.handle, self._key, self._target_alias, self._source_alias
         )
-        types = spark_schema(spark_arrow_schema(self._table.schema))
+        schema = pa.schema([self._table.schema.field(name) for name in self._written()])
+        types = spark_schema(spark_arrow_schema(schema))
         found = sf.col(self._target_alias).isNotNull()
         which, row = sf.lit(None).cast("int"), sf.lit(None)
         for number, clause in reversed(list(enumerate(self._clauses))):
@@ -209,7 +269,7 @@ class MergeBuilder:
             which = sf.when(fits, sf.lit(number)).otherwise(which)
         chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
         given = self._given(chosen, types)
-        have, schema = given.schema, self._table.schema
+        have = given.schema
         targets = [Target(it.name, it.type, round_floats) for it in schema]
         for number, clause in enumerate(self._clauses):
             names = [f"{number} {place}" for place in range(len(types))]
@@ -240,12 +300,15 @@ class MergeBuilder:
         target, source = sf.col(self._target_alias), sf.col(self._source_alias)
         if clause.op == "D":
             return target[name] if name in self._key else sf.lit(None)
-        if clause.values is None:
-            return source[self._key.get(name, name)]
-        if name in clause.values:
+        own = self._key.get(name, name)
+        if clause.values is None and own in self._source.columns:
+            return source[own]
+        if clause.values is not None and name in clause.values:
             value = _column(clause.values[name])
             return value if name not in self._key else self._looked_up(value, name)
-        return target[name] if clause.matched else sf.lit(None)
+        # The stored value of such a column, put again, would be combined with itself.
+        is_again = clause.matched and name not in rule_calls.combined_columns(self._table.handle)
+        return target[name] if is_again else sf.lit(None)
 
     def _looked_up(self, value: Column, name: str) -> Column:
         """Return the value of a key column, which fails where the source row has another key."""
@@ -299,6 +362,10 @@ def _parse(
         if fits and len(sides) == len(key):
             return target, other, mapped
     raise refused
+
+
+def _are_texts(values: Mapping[str, Column | str]) -> bool:
+    return all(isinstance(value, str) for value in values.values())
 
 
 def _quoted(name: str) -> str:

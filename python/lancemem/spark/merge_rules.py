@@ -1,8 +1,8 @@
 """Merge rules in Spark: as options of a write of `format("lancemem")`, and what they refuse.
 
-Owns the text of these options, the comparison with the rule of a table that exists, and the writes
-of Spark that a rule gives no meaning. Does not own which rules there are: `lancemem.create_table`
-refuses what cannot be.
+Owns the text of these options, the comparison with the rule of a table that exists, and the refusal
+of an overwrite. Does not own which rules there are, or what they refuse in Python too:
+`lancemem.create_table` and `lancemem.rule_calls` do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import lancemem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPTIONS", "of_options", "refuse_another", "refuse_changes", "refuse_overwrite"]
+__all__ = ["OPTIONS", "of_options", "refuse_another", "refuse_overwrite"]
 
 # Options in lower case, as Spark passes them on.
 OPTIONS = {
@@ -76,23 +76,6 @@ def refuse_another(table: lancemem.Table, options: Mapping[str, str]) -> None:
     if rule:
         # The engine compares the rule with the table's.
         lancemem.enable(table.uri, **rule)
-
-
-def refuse_changes(table: lancemem.Table) -> None:
-    """Refuse changes of rows for a table that would add up their images.
-
-    Args:
-        table: The table.
-
-    Raises:
-        InvalidInputError: Its `merge_engine` is "aggregation".
-    """
-    rule = table.merge_rule
-    if rule is not None and rule.merge_engine == "aggregation":
-        raise lancemem.InvalidInputError(
-            f"table {table.uri}: changes hold whole rows, and merge_engine='aggregation' would add "
-            "each image of a row to the one before; write what is to be added with upsert"
-        )
 
 
 def refuse_overwrite(table: lancemem.Table) -> None:

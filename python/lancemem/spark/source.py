@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,6 +27,13 @@ from pyspark.sql.types import StructType
 
 import lancemem
 from lancemem.change_feed import refuse_level
+from lancemem.rule_calls import (
+    given_columns,
+    refuse_changes,
+    refuse_mode,
+    replaced_columns,
+    takes_back,
+)
 from lancemem.spark import (
     bulk,
     catalogue,
@@ -38,9 +45,9 @@ from lancemem.spark import (
     transactions,
 )
 from lancemem.spark.arrow_types import arrow_schema, spark_schema
-from lancemem.spark.columns import settle_extra, stored_columns
+from lancemem.spark.columns import settle_extra
 from lancemem.spark.tables import open_cached
-from lancemem.spark.writer import FAULTS, WritePlan, change_of, try_again
+from lancemem.spark.writer import FAULTS, WritePlan, change_of, stage, try_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,6 +64,8 @@ _WRITE_OPTIONS = {
     "roundfloats",
     "mergeschema",
     "ignoreextracolumns",
+    "replace",
+    "nulls",
     "checkpointlocation",
     # Spark's own options, which it passes on.
     "queryname",
@@ -69,11 +78,11 @@ class LancememDataSource(DataSource):
     Options of a read: `columns` ("id,v"), `where` (SQL that the engine applies), `consistency`,
     `splits` (the maximum number of tasks, by default chosen by stored bytes; with more than 1 all
     queries of one DataFrame or view read the snapshot of the first query). Options of a write:
-    `op` ("upsert", "delete" or "append"), `opColumn`, `roundFloats`, `mergeSchema`,
-    `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table that does not exist
-    `primaryKey`, `shards` and the merge rule: `mergeEngine`, `sequenceBy` ("ts,n"), `aggregates`
-    ("clicks=sum"), `sequenceGroups` ("pay_ts=status,amount;ship_ts=carrier"), `deletes`,
-    `deleteRetention` ("7 days").
+    `op` ("upsert", "delete" or "append"), `opColumn`, `replace`, `nulls` ("set" or "keep"),
+    `roundFloats`, `mergeSchema`, `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table
+    that does not exist `primaryKey`, `shards` and the merge rule: `mergeEngine`, `sequenceBy`
+    ("ts,n"), `aggregates` ("clicks=sum"), `sequenceGroups`
+    ("pay_ts=status,amount;ship_ts=carrier"), `deletes`, `deleteRetention` ("7 days").
 
     With `readChangeFeed` a read has the changes of the table: `startingVersion` or
     `startingTimestamp` (without one of them every row is an insert), `endingVersion` or
@@ -178,6 +187,7 @@ class LancememDataSource(DataSource):
             )
         # Checked first: no table is created for rows that are then refused.
         _refuse_missing(uri, [op_column] if op_column else [], schema)
+        replace, nulls = self._flag("replace"), self._nulls()
         table = self._open_or_create(uri, schema, op_column)
         key = tuple(table.primary_key)
         if not key and (overwrite or op != "append"):
@@ -187,7 +197,12 @@ class LancememDataSource(DataSource):
             )
         if overwrite:
             merge_rules.refuse_overwrite(table)
-        if op != "delete":
+        is_changes = op == "delete" or op_column is not None
+        if op_column is not None:
+            refuse_changes(table)
+        refuse_mode(table, replace=replace, nulls=nulls, changes=is_changes)
+        gives = op != "delete" or takes_back(table)
+        if gives:
             settle_extra(
                 table,
                 schema,
@@ -195,13 +210,17 @@ class LancememDataSource(DataSource):
                 ignores=self._flag("ignoreExtraColumns"),
                 merges=self._flag("mergeSchema"),
             )
-        names = key if op == "delete" else stored_columns(table, schema.names)
+        columns = replaced_columns if replace else given_columns
+        names = columns(table, schema.names) if gives else key
         _refuse_missing(uri, names, schema)
         plan = WritePlan(
             names,
             key,
             op_column=op_column,
             deletes=op == "delete",
+            takes_back=takes_back(table),
+            replace=replace,
+            nulls=nulls,
             round_floats=self._flag("roundFloats"),
         )
         return _Write(table.uri, plan, overwrite=overwrite)
@@ -288,6 +307,12 @@ class LancememDataSource(DataSource):
         if text.lower() not in {"true", "false"}:
             raise lancemem.InvalidInputError(f"option {option} is true or false, got {text!r}")
         return text.lower() == "true"
+
+    def _nulls(self) -> Literal["set", "keep"] | None:
+        text = self.options.get("nulls")
+        if text not in {None, "set", "keep"}:
+            raise lancemem.InvalidInputError(f"option nulls is 'set' or 'keep', got {text!r}")
+        return cast("Literal['set', 'keep'] | None", text)
 
     def _columns(self) -> list[str] | None:
         columns = self.options.get("columns")
@@ -395,13 +420,7 @@ class _Writer:
         bulk = try_again(table.bulk_writer)
         for batch in iterator:
             if batch.num_rows:
-                change = change_of(plan, schema, batch)
-                if plan.op_column is not None:
-                    bulk.apply(change.rows, change.deletes, round_floats=plan.round_floats)
-                elif plan.deletes:
-                    bulk.delete(change.rows)
-                else:
-                    bulk.upsert(change.rows, round_floats=plan.round_floats)
+                stage(bulk, plan, change_of(plan, schema, batch))
         context = TaskContext.get()
         query_id = context.getLocalProperty(transactions.QUERY_ID) if context else None
         return _Staged(bulk.finish(), query_id)

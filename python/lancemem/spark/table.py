@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -18,10 +19,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType, VariantType
 
 import lancemem
+from lancemem.rule_calls import (
+    given_columns,
+    orders_by,
+    refuse_by_rule,
+    refuse_changes,
+    refuse_delete_where,
+    refuse_mode,
+    refuse_retract,
+    replaced_columns,
+    takes_back,
+)
 from lancemem.spark import (
     bulk,
     conditions,
-    merge_rules,
     reader,
     shuffle,
     stream,
@@ -31,19 +42,26 @@ from lancemem.spark import (
 from lancemem.spark.arrow_collect import map_in_arrow, to_arrow_within
 from lancemem.spark.arrow_types import arrow_schema
 from lancemem.spark.change_reads import ChangeReads, feed_columns, in_arrival_order
-from lancemem.spark.columns import settle_extra, stored_columns
+from lancemem.spark.columns import settle_extra
 from lancemem.spark.delta_names import DeltaNames
 from lancemem.spark.driver_jobs import ShardJobs
 from lancemem.spark.indexes import IndexCalls
 from lancemem.spark.job_description import described
 from lancemem.spark.maintenance import MaintenanceCalls
 from lancemem.spark.merge import MergeBuilder, MergeResult
+from lancemem.spark.results import (
+    ChangesResult,
+    DeleteResult,
+    Report,
+    UpsertResult,
+    places,
+    total,
+)
 from lancemem.spark.search import VectorSearch
 from lancemem.spark.session import check_workers
 from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes, quoted
 from lancemem.spark.stream import StreamStats
 from lancemem.spark.task_errors import own_errors
-from lancemem.updates import refuse_by_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,70 +92,6 @@ DRIVER_ROWS = 1 << 14
 # Types whose values have no order in Spark, or none in Arrow.
 _UNORDERED = (ArrayType, MapType, StructType, UserDefinedType, VariantType)
 HISTORY_DDL = "version long, timestamp timestamp, operation string, num_compacted_shards int"
-
-Report = dict[str, int]
-
-
-@dataclass(frozen=True)
-class UpsertResult:
-    """What an upsert wrote. Which rows were new is not known at write time.
-
-    Attributes:
-        num_rows: Rows written.
-        num_shards: Shards of these rows.
-        num_wal_entries: WAL entries that hold rows.
-        num_sstables: Flushed SSTables that hold rows.
-        num_shards_already_written: Shards that had recorded the write's transaction id, and took
-            nothing.
-    """
-
-    num_rows: int
-    num_shards: int
-    num_wal_entries: int
-    num_sstables: int = 0
-    num_shards_already_written: int = 0
-
-
-@dataclass(frozen=True)
-class DeleteResult:
-    """What a delete wrote.
-
-    Attributes:
-        num_rows: Keys deleted. Keys that the table did not hold count as well.
-        num_shards: As in `UpsertResult`.
-        num_wal_entries: As in `UpsertResult`.
-        num_sstables: As in `UpsertResult`.
-        num_shards_already_written: As in `UpsertResult`.
-    """
-
-    num_rows: int
-    num_shards: int
-    num_wal_entries: int
-    num_sstables: int = 0
-    num_shards_already_written: int = 0
-
-
-@dataclass(frozen=True)
-class ChangesResult:
-    """What `apply_changes` wrote.
-
-    Attributes:
-        num_upserts: Rows written.
-        num_deletes: Keys deleted.
-        num_shards: As in `UpsertResult`.
-        num_wal_entries: As in `UpsertResult`.
-        num_sstables: As in `UpsertResult`.
-        num_shards_already_written: As in `UpsertResult`.
-        num_late_changes: Changes that were older than the stored row and left out.
-    """
-
-    num_upserts: int
-    num_deletes: int
-    num_shards: int
-    num_wal_entries: int
-    num_sstables: int = 0
-    num_shards_already_written: int = 0
-    num_late_changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -405,6 +359,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         rows: DataFrame,
         *,
         sequence_by: str | None = None,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
         round_floats: bool = False,
         merge_schema: bool = False,
         ignore_extra_columns: bool = False,
@@ -422,6 +378,10 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             rows: A DataFrame with every column of the table, or with some of them, as above.
             sequence_by: The column that orders the versions of a key. Name it where `rows` holds a
                 key more than once: the shuffle to shards keeps no order of its own.
+            replace: As in `lancemem.Table.upsert`: whole rows, behind which earlier events of their
+                keys count no more. `rows` has every column but those with `count`. Default: False.
+            nulls: As in `lancemem.Table.upsert`: with "keep" a null leaves the column of a table
+                with "partial_update" as it is. Default: "set".
             round_floats: Round doubles of other `float` columns too. Default: False.
             merge_schema: Add columns that the table does not have to the table, as Delta's
                 `mergeSchema`. They are null in older rows. Needs pylance on the driver. Default:
@@ -437,19 +397,19 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
-            InvalidInputError: The rows cannot be stored, or have a column that the table does not
-                have.
+            InvalidInputError: The rows cannot be stored, have a column that the table does not
+                have, or `replace` or `nulls` are not of the table's merge engine.
 
         Example:
             table.upsert(rows, sequence_by="updated_at")
+            orders.upsert(payments, nulls="keep")
         """
         self._settle_extra(rows, [sequence_by], ignores=ignore_extra_columns, merges=merge_schema)
-        names = stored_columns(self.handle, rows.columns)
-        plan = writer.WritePlan(names, tuple(self.primary_key), round_floats=round_floats)
+        plan = self._upsert_plan(rows, replace=replace, nulls=nulls, round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("upsert into"):
             reports = self._write(rows, plan, sequence_by, txn)
-        return UpsertResult(_sum(reports, "rows"), *_where(reports))
+        return UpsertResult(total(reports, "rows"), *places(reports))
 
     def update(
         self,
@@ -463,8 +423,10 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         """Change columns of the rows that meet a condition, as in Delta.
 
         The rows are read, and written by key. **A change that another writer makes to one of them
-        meanwhile is overwritten.** An update that computes with stored values must not be written
-        twice: give it a transaction id where it may be repeated.
+        meanwhile is overwritten.** In a table with `merge_engine="partial_update"` the columns that
+        change are written alone, so the other columns keep such a change. An update that computes
+        with stored values must not be written twice: give it a transaction id where it may be
+        repeated.
 
         Args:
             condition: Spark's SQL, or a Column. Default: every row.
@@ -491,11 +453,54 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         rows = conditions.updated_rows(
             self.refresh(), condition, set or {}, round_floats=round_floats
         )
-        plan = writer.WritePlan(tuple(self.schema.names), key, round_floats=round_floats)
+        plan = writer.WritePlan(tuple(rows.columns), key, round_floats=round_floats)
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("update of"):
             reports = self._write(rows, plan, None, txn)
-        return UpsertResult(_sum(reports, "rows"), *_where(reports))
+        return UpsertResult(total(reports, "rows"), *places(reports))
+
+    def retract(
+        self,
+        rows: DataFrame,
+        *,
+        round_floats: bool = False,
+        ignore_extra_columns: bool = False,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> UpsertResult:
+        """Take rows back: subtract their values from sums, and 1 from each count.
+
+        As `lancemem.Table.retract`: the table has `merge_engine="aggregation"` and
+        `deletes="retract"`.
+
+        Args:
+            rows: The rows as they were written: the key and the columns that have a sum. A column
+                with `count` is left out.
+            round_floats: As in `upsert`.
+            ignore_extra_columns: As in `upsert`.
+            txn_app_id: As in `upsert`.
+            txn_version: As in `upsert`.
+
+        Returns:
+            The numbers of rows, shards, WAL entries and SSTables written.
+
+        Raises:
+            StaleTxnError: A shard has taken a newer version of the application.
+            InvalidInputError: The table has another engine or other `deletes`, or the rows cannot
+                be taken back.
+
+        Example:
+            table.retract(cancelled.select("sku", "paid"))
+        """
+        refuse_retract(self._table)
+        self._settle_extra(rows, [], ignores=ignore_extra_columns, merges=False)
+        names = given_columns(self.handle, rows.columns)
+        key = tuple(self.primary_key)
+        plan = writer.WritePlan(names, key, deletes=True, round_floats=round_floats)
+        txn = transactions.of_application(txn_app_id, txn_version)
+        with self._described("retract from"):
+            reports = self._write(rows, plan, None, txn)
+        return UpsertResult(total(reports, "rows"), *places(reports))
 
     def delete(
         self,
@@ -508,11 +513,12 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         """Delete rows by key, or by a condition as in Delta.
 
         With a condition, the keys of the rows that meet it are read first. A row that another
-        writer changes or adds meanwhile is deleted or kept by what was read.
+        writer changes or adds meanwhile is deleted or kept by what was read. In a table with
+        `deletes="retract"` the call takes rows back, as `retract` does.
 
         Args:
-            keys: A DataFrame with the key columns, whose other columns are ignored; or the
-                condition.
+            keys: A DataFrame with the key columns, whose other columns are ignored unless the call
+                takes rows back; or the condition.
             condition: Spark's SQL, or a Column.
             txn_app_id: As in `upsert`.
             txn_version: As in `upsert`.
@@ -523,7 +529,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
             InvalidInputError: The keys or the condition cannot be used, both or neither are given,
-                or the table has no primary key.
+                the table has no primary key, or a condition is given for a table with
+                `deletes="retract"`.
 
         Example:
             table.delete(rows.where("cancelled"))
@@ -538,16 +545,18 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
                 "rows pass the condition 'true'"
             )
         if condition is not None:
+            refuse_delete_where(self._table)
             keys = conditions.keys_where(self.refresh(), condition)
         if not isinstance(keys, DataFrame):
             kind = type(keys).__name__
             raise TypeError(f"delete takes a DataFrame of keys or a condition, got {kind}")
-        plan = writer.WritePlan(key, key, deletes=True)
+        names = given_columns(self._table, keys.columns) if takes_back(self._table) else key
+        plan = writer.WritePlan(names, key, deletes=True)
         txn = transactions.of_application(txn_app_id, txn_version)
         self._check_has(keys, key)
         with self._described("delete from"):
-            reports = self._write(keys.select(*map(quoted, key)), plan, None, txn)
-        return DeleteResult(_sum(reports, "deletes"), *_where(reports))
+            reports = self._write(keys.select(*map(quoted, names)), plan, None, txn)
+        return DeleteResult(total(reports, "deletes"), *places(reports))
 
     def merge(self, source: DataFrame, condition: Column | str) -> MergeBuilder:
         """Start a merge, which `execute` runs.
@@ -561,8 +570,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             A builder for the clauses.
 
         Raises:
-            InvalidInputError: `condition` is anything else, or the table keeps the first row of
-                each key (docs/event-time.md).
+            InvalidInputError: `condition` is anything else, or the merge engine of the table does
+                not take it (docs/merge-engines.md).
 
         Example:
             merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.op = 'D'")
@@ -588,7 +597,9 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Operations are I, U and D, small and as words; Debezium's c and r; the change types of
         Delta; the row kinds of Flink and Paimon. The row before an update is left out. Any other
-        operation, and a null, is an error. The rows of a change feed of lancemem or of Delta are
+        operation, and a null, is an error. In a table with `sequence_by` a delete has the sequence
+        of its row. In a table with `deletes="retract"` deletes and rows before an update are taken
+        back, so that sums follow the rows. The rows of a change feed of lancemem or of Delta are
         taken as they are, without `op_column` and `sequence_by`.
 
         Changes that the driver writes are checked before any is written. Where tasks write, one
@@ -597,14 +608,17 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Args:
             changes: A DataFrame with the columns of the table and the two columns below. A delete
-                needs only its key; its other columns may be null.
+                needs only its key, and in a table with `sequence_by` its sequence; its other
+                columns may be null. Where the table's rule makes a row of several puts, some of
+                the columns will do.
             op_column: The column of operations. Default: `_change_type` of a change feed.
             sequence_by: The column by which the changes of a key take effect in order. Default:
                 `_commit_version` of a change feed.
             keep_newest: `sequence_by` is a column of the table too, and a change that is older than
                 the stored row of its key is left out: events may come in any order, in any call. A
                 null is older than any value. A deleted row has no sequence any more, so a late
-                change brings it back. Default: False.
+                change brings it back. A table with that `sequence_by` needs no `keep_newest`, reads
+                nothing for it, and counts no late changes. Default: False.
             round_floats: As in `upsert`.
             merge_schema: As in `upsert`.
             ignore_extra_columns: As in `upsert`.
@@ -616,7 +630,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
 
         Raises:
             StaleTxnError: A shard has taken a newer version of the application.
-            InvalidInputError: A change cannot be applied.
+            InvalidInputError: A change cannot be applied, or the table has
+                `merge_engine="aggregation"` without `deletes="retract"`.
 
         Example:
             table.apply_changes(changes, op_column="op", sequence_by="lsn")
@@ -633,17 +648,17 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             )
         self._settle_extra(changes, read, ignores=ignore_extra_columns, merges=merge_schema)
         plan = self._changes_plan(
-            op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+            changes, op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
         )
         txn = transactions.of_application(txn_app_id, txn_version)
         with self._described("changes into"):
             reports = self._write(changes, plan, sequence_by, txn)
-        deletes = _sum(reports, "deletes")
+        deletes = total(reports, "deletes")
         return ChangesResult(
-            _sum(reports, "rows") - deletes,
+            total(reports, "rows") - deletes,
             deletes,
-            *_where(reports),
-            num_late_changes=_sum(reports, "late"),
+            *places(reports),
+            num_late_changes=total(reports, "late"),
         )
 
     def stream_upsert(  # noqa: PLR0913 - one argument a property of the stream, all but one by name
@@ -655,6 +670,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         op_column: str | None = None,
         sequence_by: str | None = None,
         keep_newest: bool = False,
+        replace: bool = False,
+        nulls: Literal["set", "keep"] | None = None,
         round_floats: bool = False,
         merge_schema: bool = False,
         ignore_extra_columns: bool = False,
@@ -675,6 +692,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
                 Default: that of a change feed; other rows are upserts.
             sequence_by: As in `upsert`. Changes need it.
             keep_newest: As in `apply_changes`.
+            replace: As in `upsert`. Does not go with changes.
+            nulls: As in `upsert`. Does not go with changes.
             round_floats: As in `upsert`.
             merge_schema: As in `upsert`, once: before the query starts.
             ignore_extra_columns: As in `upsert`.
@@ -698,17 +717,18 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             )
         op_column, sequence_by, read = feed_columns(rows.columns, op_column, sequence_by)
         self._settle_extra(rows, read, ignores=ignore_extra_columns, merges=merge_schema)
+        refuse_mode(self._table, replace=replace, nulls=nulls, changes=op_column is not None)
         if op_column is None and not keep_newest:
-            names = stored_columns(self.handle, rows.columns)
-            plan = writer.WritePlan(names, tuple(self.primary_key), round_floats=round_floats)
+            plan = self._upsert_plan(rows, replace=replace, nulls=nulls, round_floats=round_floats)
         elif sequence_by is None:
             raise lancemem.InvalidInputError(
                 "changes need sequence_by, the column that orders them"
             )
         else:
             plan = self._changes_plan(
-                op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
+                rows, op_column, sequence_by, keep_newest=keep_newest, round_floats=round_floats
             )
+            plan = replaced(plan, replace=replace, nulls=nulls)
         self._check_has(rows, _needed(plan, sequence_by))
         self._check_order(rows, plan, sequence_by)
         query = stream.start(
@@ -925,21 +945,54 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         table, named = self.refresh().handle, [name for name in read if name is not None]
         settle_extra(table, rows.schema, named, ignores=ignores, merges=merges)
 
-    def _changes_plan(
-        self, op_column: str | None, sequence_by: str, *, keep_newest: bool, round_floats: bool
+    def _upsert_plan(
+        self,
+        rows: DataFrame,
+        *,
+        replace: bool,
+        nulls: Literal["set", "keep"] | None,
+        round_floats: bool,
     ) -> writer.WritePlan:
-        names = self.refresh().schema.names
-        merge_rules.refuse_changes(self.handle)
-        if keep_newest and sequence_by not in names:
+        table, key = self._table, tuple(self.primary_key)
+        refuse_mode(table, replace=replace, nulls=nulls, changes=False)
+        columns = replaced_columns if replace else given_columns
+        return writer.WritePlan(
+            columns(table, rows.columns),
+            key,
+            replace=replace,
+            nulls=nulls,
+            round_floats=round_floats,
+        )
+
+    def _changes_plan(
+        self,
+        changes: DataFrame,
+        op_column: str | None,
+        sequence_by: str,
+        *,
+        keep_newest: bool,
+        round_floats: bool,
+    ) -> writer.WritePlan:
+        table = self.refresh().handle
+        refuse_changes(table)
+        if keep_newest and sequence_by not in self.schema.names:
             raise lancemem.InvalidInputError(
                 f"table {self.uri} has no column {sequence_by!r}, by which keep_newest compares "
                 "a change with the stored row"
             )
+        if keep_newest and takes_back(table):
+            raise lancemem.InvalidInputError(
+                f"table {self.uri} has deletes='retract': a sum counts every change, and "
+                "keep_newest would leave late ones out; leave keep_newest out"
+            )
+        # A table that orders events itself needs no look at the stored row.
+        compares = keep_newest and not orders_by(table, sequence_by)
         return writer.WritePlan(
-            tuple(names),
+            given_columns(table, changes.columns),
             tuple(self.primary_key),
             op_column=op_column,
-            newer_by=sequence_by if keep_newest else None,
+            takes_back=takes_back(table),
+            newer_by=sequence_by if compares else None,
             round_floats=round_floats,
         )
 
@@ -1063,22 +1116,8 @@ def _few_rows(
             kept.unpersist()
 
 
-def _where(reports: list[Report]) -> tuple[int, int, int, int]:
-    """Return the numbers of shards, WAL entries, SSTables and shards already written."""
-    return (
-        len(reports),
-        _sum(reports, "wal_entries"),
-        _sum(reports, "sstables"),
-        _sum(reports, "already_written"),
-    )
-
-
 def _parsed(schema: str) -> StructType:
     parsed = StructType.fromDDL(schema)
     if not isinstance(parsed, StructType):
         raise lancemem.InvalidInputError(f"the schema {schema!r} has no columns")
     return parsed
-
-
-def _sum(reports: list[Report], name: str) -> int:
-    return sum(int(report[name]) for report in reports)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,8 +67,14 @@ class WritePlan:
     columns: tuple[str, ...]
     primary_key: tuple[str, ...]
     op_column: str | None = None
-    # All rows are keys to delete; `columns` are the key columns.
+    # All rows are keys to delete, or rows that the table takes back.
     deletes: bool = False
+    # The row before an update is taken back, as a deleted row is.
+    takes_back: bool = False
+    # Rows are put whole, and what came before them counts no more.
+    replace: bool = False
+    # What a null of a put does; None for the default of the table.
+    nulls: Literal["set", "keep"] | None = None
     # A row that is older by this column than the stored row of its key is left out.
     newer_by: str | None = None
     # A key that comes twice is an error.
@@ -187,9 +193,19 @@ def change_of(plan: WritePlan, schema: pa.Schema, batch: pa.RecordBatch) -> _Cha
     elif plan.op_column is None:
         deletes = inserts = _repeated(batch, value=False)
     else:
-        batch, deletes, inserts = change_rows.changes(batch, plan.op_column)
+        batch, deletes, inserts = change_rows.changes(
+            batch, plan.op_column, takes_back=plan.takes_back
+        )
     rows = table_batch(batch.select(list(plan.columns)), pa.schema(fields))
     return _Change(rows, deletes, inserts)
+
+
+def stage(bulk: lancemem.BulkWriter, plan: WritePlan, change: _Change) -> None:
+    """Add the rows of a change to a bulk write."""
+    if plan.deletes or plan.op_column is not None:
+        bulk.apply(change.rows, change.deletes, round_floats=plan.round_floats)
+        return
+    bulk.upsert(change.rows, replace=plan.replace, nulls=plan.nulls, round_floats=plan.round_floats)
 
 
 def _repeated(batch: pa.RecordBatch, *, value: bool) -> pa.BooleanArray:
@@ -212,7 +228,7 @@ def _check_input(table: lancemem.Table, plan: WritePlan, changes: list[_Change])
     for change in changes:
         # A bulk writer checks rows as a put does, and buffers the first ones: no file is written.
         bulk = try_again(table.bulk_writer, FAULTS)
-        bulk.apply(change.rows, change.deletes, round_floats=plan.round_floats)
+        stage(bulk, plan, change)
     if plan.unique_keys:
         _refuse_double_keys(table.uri, plan, changes)
 
@@ -277,8 +293,7 @@ def _write_sstables(  # noqa: PLR0913, PLR0917 - one argument a part of the writ
 
     for change in chain(waiting, counted()):
         # A failed call leaves none of its rows in the bulk writer, and all rows of earlier calls.
-        add = partial(bulk.apply, round_floats=plan.round_floats)
-        try_again(partial(add, change.rows, change.deletes), faults)
+        try_again(partial(stage, bulk, plan, change), faults)
     return try_again(bulk.finish, faults)
 
 
@@ -302,13 +317,11 @@ def _put(  # noqa: PLR0913, PLR0917 - one argument a part of the write
             # While the job holds the shard no other writer can write a newer row.
             change, counts.late = _without_late(table, plan, change, job)
             counts.set(change)
-        done = job.apply(
-            change.rows,
-            change.deletes,
-            durable=True,
-            txn=txn,
-            round_floats=plan.round_floats,
-        )
+        if plan.deletes or plan.op_column is not None:
+            put = partial(job.apply, change.rows, change.deletes)
+        else:
+            put = partial(job.put, change.rows, replace=plan.replace, nulls=plan.nulls)
+        done = put(durable=True, txn=txn, round_floats=plan.round_floats)
         counts.already_written = done.already_written
         counts.wal_entries = job.stats().num_wal_entries - entries
 
@@ -328,12 +341,14 @@ def _put_by_call(  # noqa: PLR0913, PLR0917 - as `_put`
         return
     # As a task does, a write on the driver takes the shard from a job of another process.
     with in_turn(table, shard):
-        if plan.deletes:
+        if plan.deletes and not plan.round_floats:
             done = table.delete(change.rows, txn=txn, take_over=True)
         else:
-            done = table.upsert(
-                change.rows, txn=txn, round_floats=plan.round_floats, take_over=True
-            )
+            if plan.deletes:
+                put = partial(table.apply, change.rows, change.deletes)
+            else:
+                put = partial(table.upsert, change.rows, replace=plan.replace, nulls=plan.nulls)
+            done = put(txn=txn, round_floats=plan.round_floats, take_over=True)
     counts.already_written = done.num_shards_already_written > 0
     counts.wal_entries = done.num_wal_entries
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: the accepted forms, and the errors of all others. Does not own: the meaning of arguments.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,7 +12,7 @@ use lancemem_face::options::{MissingKeys, consistency, is_descending};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyEllipsis, PyMapping, PySequence, PyString};
+use pyo3::types::{PyDict, PyEllipsis, PyMapping, PySequence, PyString};
 
 use crate::errors::{InvalidInputError, of_face};
 use crate::finalization::outlive_interpreter;
@@ -245,14 +246,67 @@ impl FromPyObject<'_, '_> for RunningJob {
     }
 }
 
+/// The argument `jobs`.
+pub struct RunningJobs(Vec<RunningJob>);
+
+impl FromPyObject<'_, '_> for RunningJobs {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if given.cast::<PySequence>().is_err() {
+            return wrong(given, "a list of jobs, such as jobs=[job]");
+        }
+        given.extract::<Vec<RunningJob>>().map(Self)
+    }
+}
+
+/// A transaction id, in its two parts.
+pub struct TxnParts(pub String, pub i64);
+
+impl FromPyObject<'_, '_> for TxnParts {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.extract::<(String, i64)>() {
+            Ok((application, version)) => Ok(Self(application, version)),
+            Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => {
+                Err(InvalidInputError::new_err("txn: the version is an integer of 64 bits"))
+            }
+            Err(_) => wrong(given, "a name and a version, such as txn=('loader', 7)"),
+        }
+    }
+}
+
+/// Options of a store. An error names the option and shows no value, which may be a secret.
+pub struct StoreOptions(pub HashMap<String, String>);
+
+impl FromPyObject<'_, '_> for StoreOptions {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let Ok(options) = given.cast::<PyDict>() else {
+            return wrong(given, "a dict of texts, such as {'aws_region': 'eu-west-1'}");
+        };
+        let options = options.iter().map(|(name, value)| {
+            let name: String =
+                name.extract().or_else(|_| wrong(name.as_borrowed(), "names as text"))?;
+            let value: String = value.extract().or_else(|_| {
+                wrong(value.as_borrowed(), &format!("a text for '{name}', such as '{name}': '30'"))
+            })?;
+            Ok((name, value))
+        });
+        options.collect::<PyResult<_>>().map(Self)
+    }
+}
+
 /// The consistency of a read, and its jobs. Only `live` reads the rows of jobs; the other levels
 /// refuse jobs, because a caller that passes jobs expects their rows.
 pub fn level(
     name: &str,
-    jobs: Option<Vec<RunningJob>>,
+    jobs: Option<RunningJobs>,
 ) -> PyResult<(Consistency, Vec<Arc<dyn LiveJob>>)> {
     let consistency = consistency(name).map_err(of_face)?;
-    let jobs = jobs.unwrap_or_default();
+    let jobs = jobs.map(|jobs| jobs.0).unwrap_or_default();
     if consistency != Consistency::Live && !jobs.is_empty() {
         return Err(InvalidInputError::new_err(format!(
             "a read with consistency='{name}' takes no jobs; leave out jobs=, or pass \

@@ -9,24 +9,35 @@ use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::DataType;
 use lancemem::{Deletes, PutMode, ShardId, Txn, TypeName, WriteBatch};
+use pyo3::intern;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
+use crate::arguments::TxnParts;
 use crate::docs::docstring;
 use crate::errors::{InvalidInputError, to_py};
+use crate::finalization::outlive_interpreter;
 use crate::input;
 use crate::rules::put_mode;
 use crate::runtime::{Here, run_on};
 use crate::values::{Repr, value};
 
 /// The transaction id of a write from its two parts.
-pub fn txn(parts: Option<(String, i64)>) -> PyResult<Option<Txn>> {
-    let txn = parts.map(|(app_id, version)| Txn::new(app_id, version)).transpose();
+pub fn txn(parts: Option<TxnParts>) -> PyResult<Option<Txn>> {
+    let txn = parts.map(|TxnParts(app_id, version)| Txn::new(app_id, version)).transpose();
     txn.map_err(|error| to_py(&error))
 }
 
 /// The mask of the rows that delete their key.
 pub fn deletes(data: &Bound<'_, PyAny>) -> PyResult<BooleanArray> {
+    outlive_interpreter();
+    if !data.hasattr(intern!(data.py(), "__arrow_c_array__"))? {
+        let found = data.get_type();
+        return Err(InvalidInputError::new_err(format!(
+            "deletes: expected an Arrow array of bool, such as pyarrow.array([True, False]), got {}",
+            found.name()?
+        )));
+    }
     let array = input::array(data)?;
     if array.data_type() != &DataType::Boolean {
         let message = format!("deletes is of type {}, expected bool", TypeName(array.data_type()));

@@ -3,15 +3,13 @@
 //! Owns: their arguments and results.
 //! Does not own: an open table (`table`).
 
-use std::collections::HashMap;
-
 use lancemem::table::CreateOptions;
 use lancemem::{Changelog, Location, Sharding as RustSharding};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::arguments::{FilePath, Given, KeyNames, named_sql};
-use crate::config::{Maintenance, WriterConfig};
+use crate::arguments::{FilePath, Given, KeyNames, StoreOptions, named_sql};
+use crate::config::{GivenConfig, Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::durations::Millis;
 use crate::errors::{InvalidInputError, to_py};
@@ -36,7 +34,7 @@ fn create_table(
     schema: &Bound<'_, PyAny>,
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
-    config: Option<&WriterConfig>,
+    config: Option<GivenConfig>,
     maintenance: Option<Maintenance>,
     changelog: Option<&str>,
     merge_engine: Option<&str>,
@@ -45,7 +43,7 @@ fn create_table(
     sequence_groups: Option<&Bound<'_, PyMapping>>,
     deletes: Option<&str>,
     delete_retention: Option<Given<Millis>>,
-    storage_options: Option<HashMap<String, String>>,
+    storage_options: Option<StoreOptions>,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
@@ -75,7 +73,7 @@ fn create_table(
 fn open_table(
     py: Python<'_>,
     uri: FilePath,
-    storage_options: Option<HashMap<String, String>>,
+    storage_options: Option<StoreOptions>,
     verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
@@ -100,7 +98,7 @@ fn enable(
     uri: FilePath,
     primary_key: Option<KeyNames>,
     sharding: Option<&Sharding>,
-    config: Option<&WriterConfig>,
+    config: Option<GivenConfig>,
     maintenance: Option<Maintenance>,
     merge_engine: Option<&str>,
     sequence_by: Option<KeyNames>,
@@ -108,7 +106,7 @@ fn enable(
     sequence_groups: Option<&Bound<'_, PyMapping>>,
     deletes: Option<&str>,
     delete_retention: Option<Given<Millis>>,
-    storage_options: Option<HashMap<String, String>>,
+    storage_options: Option<StoreOptions>,
     verify_sstables: bool,
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
@@ -122,7 +120,7 @@ fn enable(
     };
     let rule = rule.options(location.uri())?;
     let settings = (
-        WriterConfig::over(config, lancemem::WriterConfig::default())?,
+        WriterConfig::over(config.clone(), lancemem::WriterConfig::default())?,
         Maintenance::over(maintenance.clone(), lancemem::MaintenanceConfig::default())?,
     );
     let sharding = sharding.map(|sharding| &sharding.0);
@@ -151,11 +149,7 @@ fn enable(
 #[doc = docstring!("exists")]
 #[pyfunction]
 #[pyo3(signature = (uri, *, storage_options=None))]
-fn exists(
-    py: Python<'_>,
-    uri: FilePath,
-    storage_options: Option<HashMap<String, String>>,
-) -> PyResult<bool> {
+fn exists(py: Python<'_>, uri: FilePath, storage_options: Option<StoreOptions>) -> PyResult<bool> {
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
     run_on(py, &uri, lancemem::Table::exists(location))
@@ -167,7 +161,7 @@ fn exists(
 fn drop_table(
     py: Python<'_>,
     uri: FilePath,
-    storage_options: Option<HashMap<String, String>>,
+    storage_options: Option<StoreOptions>,
 ) -> PyResult<()> {
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
@@ -187,11 +181,11 @@ fn evaluate<'py>(
 }
 
 /// The location of a table, from a `str` or an `os.PathLike`.
-fn location(uri: FilePath, options: Option<HashMap<String, String>>) -> PyResult<Location> {
+fn location(uri: FilePath, options: Option<StoreOptions>) -> PyResult<Location> {
     let text = uri.0.into_os_string().into_string().map_err(|uri| {
         InvalidInputError::new_err(format!("the location '{}' is not UTF-8", uri.display()))
     })?;
-    Ok(Location::new(&text).with_storage_options(options.unwrap_or_default()))
+    Ok(Location::new(&text).with_storage_options(options.map(|it| it.0).unwrap_or_default()))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

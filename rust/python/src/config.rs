@@ -113,8 +113,8 @@ impl WriterConfig {
     }
 
     /// `defaults`, with the settings of `config` in their place.
-    pub fn over(config: Option<&Self>, defaults: RustConfig) -> PyResult<RustConfig> {
-        let Some(own) = config else { return Ok(defaults) };
+    pub fn over(config: Option<GivenConfig>, defaults: RustConfig) -> PyResult<RustConfig> {
+        let Some(GivenConfig(own)) = config else { return Ok(defaults) };
         let mut config = defaults;
         set(&mut config.durable_write, own.durable);
         set(&mut config.sync_indexed_write, own.sync_index);
@@ -136,6 +136,23 @@ impl WriterConfig {
     }
 }
 
+/// The argument `config`.
+#[derive(Clone)]
+pub struct GivenConfig(WriterConfig);
+
+impl FromPyObject<'_, '_> for GivenConfig {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.cast::<WriterConfig>() {
+            Ok(config) => Ok(Self(config.get().clone())),
+            Err(_) => {
+                wrong(given, "a WriterConfig, such as WriterConfig(max_memtable_rows=50_000)")
+            }
+        }
+    }
+}
+
 /// The argument `maintenance`: a switch, or settings. Settings switch the task on unless their
 /// `enabled` is false.
 #[derive(Clone, Debug)]
@@ -150,7 +167,10 @@ impl FromPyObject<'_, '_> for Maintenance {
         } else if let Ok(settings) = given.cast::<MaintenanceConfig>() {
             settings.get().clone()
         } else {
-            return wrong(given, "a bool or a MaintenanceConfig");
+            return wrong(
+                given,
+                "a bool or a MaintenanceConfig, such as MaintenanceConfig(generations=8)",
+            );
         };
         Ok(Self(MaintenanceConfig { enabled: settings.enabled.or(Some(true)), ..settings }))
     }

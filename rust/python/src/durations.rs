@@ -21,6 +21,16 @@ const UNLIMITED: &str = "unlimited";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Millis(pub Duration);
 
+/// How long something was left alone, or is to be kept.
+pub struct Span(Duration);
+
+impl Span {
+    /// The duration of the argument `name`.
+    pub fn of(given: Option<Given<Self>>, name: &str) -> PyResult<Option<Duration>> {
+        given.map(|span| span.named(name).map(|span| span.0)).transpose()
+    }
+}
+
 /// How long a MemTable may get no put before it is flushed; the engine's zero is `NEVER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleInterval(pub Duration);
@@ -29,12 +39,23 @@ pub struct IdleInterval(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(pub u64);
 
+impl FromPyObject<'_, '_> for Given<Span> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if given.cast::<PyDelta>().is_err() {
+            return wrong(given, "a timedelta, such as timedelta(hours=1)");
+        }
+        Ok(Self(positive(given).map(Span)))
+    }
+}
+
 impl FromPyObject<'_, '_> for Given<Millis> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         if given.cast::<PyDelta>().is_err() {
-            return wrong(given, "a timedelta");
+            return wrong(given, "a timedelta, such as timedelta(seconds=5)");
         }
         Ok(Self(millis(given).map(Millis)))
     }
@@ -52,7 +73,7 @@ impl FromPyObject<'_, '_> for Given<IdleInterval> {
             }));
         }
         if given.cast::<PyDelta>().is_err() {
-            return wrong(given, "a timedelta or 'never'");
+            return wrong(given, "a timedelta, such as timedelta(seconds=5), or 'never'");
         }
         Ok(Self(millis(given).and_then(|duration| {
             if duration.is_zero() {
@@ -83,15 +104,22 @@ impl FromPyObject<'_, '_> for Given<Rate> {
 }
 
 /// The duration of a timedelta, or the reason why it is refused.
+fn positive(given: Borrowed<'_, '_, PyAny>) -> Result<Duration, String> {
+    let duration = given.extract::<Duration>();
+    duration.map_err(|_| format!("expected a duration from 0, {} is too small", text(given)))
+}
+
+/// As [`positive`], in whole milliseconds.
 fn millis(given: Borrowed<'_, '_, PyAny>) -> Result<Duration, String> {
-    let text = || given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string());
-    let duration = given
-        .extract::<Duration>()
-        .map_err(|_| format!("expected a duration from 0, {} is too small", text()))?;
+    let duration = positive(given)?;
     if duration.subsec_nanos() % 1_000_000 != 0 {
-        return Err(format!("expected whole milliseconds, got {}", text()));
+        return Err(format!("expected whole milliseconds, got {}", text(given)));
     }
     Ok(duration)
+}
+
+fn text(given: Borrowed<'_, '_, PyAny>) -> String {
+    given.str().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }
 
 impl<'py> IntoPyObject<'py> for &Millis {

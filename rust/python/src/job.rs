@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
+use lancemem::DeletePolicy;
 use lancemem_face::prometheus;
 use pyo3::prelude::*;
 
-use crate::arguments::{FilePath, Given};
+use crate::arguments::{FilePath, Given, TxnParts};
 use crate::bulk::{self, Change};
 use crate::docs::docstring;
 use crate::durations::Millis;
+use crate::errors::InvalidInputError;
 use crate::input;
 use crate::keys;
 use crate::rules::put_mode;
@@ -63,7 +65,7 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
@@ -84,11 +86,43 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
         let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats: false };
         write(py, &self.uri, self.inner()?, rows, Change::Delete, promise)
+    }
+
+    #[doc = docstring!("Job.retract")]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    #[pyo3(
+        signature = (
+            rows, *, durable=None, sync_index=None, sync_search_index=None, txn=None,
+            round_floats=false
+        )
+    )]
+    fn retract(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        durable: Option<bool>,
+        sync_index: Option<bool>,
+        sync_search_index: Option<bool>,
+        txn: Option<TxnParts>,
+        round_floats: bool,
+    ) -> PyResult<Acknowledged> {
+        let job = self.inner()?;
+        let deletes = job.row_schema().fold().map(|fold| fold.rule().deletes());
+        if !matches!(deletes, Some(DeletePolicy::Retract)) {
+            return Err(InvalidInputError::new_err(format!(
+                "table {} takes no row back: a retract needs merge_engine='aggregation' and \
+                 deletes='retract', which are chosen when the table is created",
+                self.uri
+            )));
+        }
+        let rows = || input::batch_of_put(rows);
+        let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats };
+        write(py, &self.uri, job, rows, Change::Delete, promise)
     }
 
     #[doc = docstring!("Job.apply")]
@@ -107,7 +141,7 @@ impl Job {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);

@@ -5,7 +5,7 @@
 //! tables (`catalog`).
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arrow_array::{Int32Array, RecordBatch};
 use lancemem::{Consistency, ShardId, TableSource, TableWriteOptions};
@@ -14,12 +14,13 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::admin::Admin;
 use crate::arguments::{
-    ChangelogName, ColumnNames, Given, Moment, RunningJob, ScanColumns, ScanOrder, ShardName,
-    level, missing_keys,
+    ChangelogName, ColumnNames, Given, Moment, RunningJobs, ScanColumns, ScanOrder, ShardName,
+    TxnParts, level, missing_keys,
 };
 use crate::bulk::{self, BulkWriter, Change, CommitResult, StagedSsTable};
-use crate::config::{Maintenance, WriterConfig};
+use crate::config::{GivenConfig, Maintenance, WriterConfig};
 use crate::docs::docstring;
+use crate::durations::Span;
 use crate::errors::{InvalidInputError, to_py};
 use crate::finalization::detached;
 use crate::job::Job;
@@ -128,7 +129,7 @@ impl Table {
         data: &Bound<'_, PyAny>,
         replace: bool,
         nulls: Option<&str>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
         take_over: bool,
     ) -> PyResult<WriteResult> {
@@ -143,7 +144,7 @@ impl Table {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         take_over: bool,
     ) -> PyResult<WriteResult> {
         let keys = keys::batch(keys, self.inner()?.primary_key())?;
@@ -159,7 +160,7 @@ impl Table {
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         deletes: &Bound<'_, PyAny>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
         take_over: bool,
     ) -> PyResult<WriteResult> {
@@ -191,7 +192,7 @@ impl Table {
         py: Python<'_>,
         sstables: Vec<Py<StagedSsTable>>,
         write: Option<String>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
     ) -> PyResult<CommitResult> {
         let (table, txn) = (self.inner()?, bulk::txn(txn)?);
         let sstables = bulk::staged_sstables(&sstables)?;
@@ -227,7 +228,7 @@ impl Table {
     fn writer(
         &self,
         py: Python<'_>,
-        config: Option<&WriterConfig>,
+        config: Option<GivenConfig>,
         maintenance: Option<Maintenance>,
     ) -> PyResult<TableWriter> {
         TableWriter::open(py, self.inner()?, config, maintenance)
@@ -239,7 +240,7 @@ impl Table {
         &self,
         py: Python<'_>,
         shard: Option<ShardName>,
-        config: Option<&WriterConfig>,
+        config: Option<GivenConfig>,
         maintenance: Option<Maintenance>,
     ) -> PyResult<Job> {
         let table = self.inner()?;
@@ -276,7 +277,7 @@ impl Table {
         offset: Given<usize>,
         order_by: Option<ScanOrder>,
         consistency: &str,
-        jobs: Option<Vec<RunningJob>>,
+        jobs: Option<RunningJobs>,
     ) -> PyResult<Scan> {
         let table = self.inner()?;
         let (consistency, jobs) = level(consistency, jobs)?;
@@ -287,7 +288,7 @@ impl Table {
 
     #[doc = docstring!("Table.sql")]
     #[pyo3(signature = (query, *, consistency="durable", jobs=None))]
-    fn sql(&self, query: &str, consistency: &str, jobs: Option<Vec<RunningJob>>) -> PyResult<Scan> {
+    fn sql(&self, query: &str, consistency: &str, jobs: Option<RunningJobs>) -> PyResult<Scan> {
         let (consistency, jobs) = level(consistency, jobs)?;
         let scan = self.inner()?.sql(query, consistency, jobs).map_err(|error| to_py(&error))?;
         Ok(Scan::new(scan, self.uri()))
@@ -306,7 +307,7 @@ impl Table {
         &self,
         query: &Bound<'_, PyAny>,
         consistency: &str,
-        jobs: Option<Vec<RunningJob>>,
+        jobs: Option<RunningJobs>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Scan> {
         crate::search::search_of_table(&self.inner()?, query, level(consistency, jobs)?, options)
@@ -323,7 +324,7 @@ impl Table {
         &self,
         py: Python<'_>,
         consistency: &str,
-        jobs: Option<Vec<RunningJob>>,
+        jobs: Option<RunningJobs>,
         token: Option<&str>,
         version: Option<Given<u64>>,
         timestamp: Option<SystemTime>,
@@ -401,7 +402,7 @@ impl Table {
         columns: Option<ColumnNames>,
         missing: &str,
         consistency: &str,
-        jobs: Option<Vec<RunningJob>>,
+        jobs: Option<RunningJobs>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let table = self.inner()?;
         let missing = missing_keys(missing)?;
@@ -423,10 +424,11 @@ impl Table {
         py: Python<'_>,
         deletion_vectors: Option<bool>,
         changelog: ChangelogName,
-        changelog_retention: Option<Duration>,
+        changelog_retention: Option<Given<Span>>,
     ) -> PyResult<u64> {
         let table = self.inner()?;
         let changelog = changelog.parsed().map_err(|error| to_py(&error))?;
+        let changelog_retention = Span::of(changelog_retention, "changelog_retention")?;
         let alters_changelog = changelog.is_some() || changelog_retention.is_some();
         if deletion_vectors.is_none() && !alters_changelog {
             return Err(InvalidInputError::new_err("alter changes nothing: name a setting"));
@@ -459,10 +461,10 @@ impl Table {
     fn flush(
         &self,
         py: Python<'_>,
-        idle_for: Option<Duration>,
+        idle_for: Option<Given<Span>>,
         take_over: bool,
     ) -> PyResult<FlushResult> {
-        maintain::flush(py, &*self.inner()?, idle_for, take_over)
+        maintain::flush(py, &*self.inner()?, Span::of(idle_for, "idle_for")?, take_over)
     }
 
     #[doc = docstring!("Table.compact")]
@@ -507,11 +509,11 @@ impl Table {
         &self,
         py: Python<'_>,
         dry_run: bool,
-        older_than: Option<Duration>,
+        older_than: Option<Given<Span>>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<CollectionResult> {
-        let table = self.inner()?;
-        following(py, progress, || maintain::collect_garbage(py, &table, dry_run, older_than))
+        let (table, age) = (self.inner()?, Span::of(older_than, "older_than")?);
+        following(py, progress, || maintain::collect_garbage(py, &table, dry_run, age))
     }
 
     #[doc = docstring!("Table.refresh")]

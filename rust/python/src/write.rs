@@ -12,13 +12,14 @@ use lancemem::{Result, WriteBatch, WriteOptions};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::arguments::TxnParts;
 use crate::bulk::{self, Change};
 use crate::runtime::run_on;
 use crate::values::Acknowledged;
 
 /// The arguments of a write to a whole table that are not its rows.
 pub struct CallArguments {
-    pub txn: Option<(String, i64)>,
+    pub txn: Option<TxnParts>,
     pub round_floats: bool,
     pub take_over: bool,
 }
@@ -28,7 +29,7 @@ pub struct Promise {
     pub durable: Option<bool>,
     pub sync_index: Option<bool>,
     pub sync_search_index: Option<bool>,
-    pub txn: Option<(String, i64)>,
+    pub txn: Option<TxnParts>,
     pub round_floats: bool,
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, missing_keys};
+use crate::arguments::{ColumnNames, Given, ScanColumns, ScanOrder, TxnParts, missing_keys};
 use crate::bulk::{self, Change};
-use crate::config::{Maintenance, WriterConfig};
+use crate::config::{GivenConfig, Maintenance, WriterConfig};
 use crate::docs::docstring;
 use crate::errors::to_py;
 use crate::input;
@@ -66,11 +66,12 @@ impl TableWriter {
     pub fn open(
         py: Python<'_>,
         table: Arc<lancemem::Table>,
-        config: Option<&WriterConfig>,
+        config: Option<GivenConfig>,
         maintenance: Option<Maintenance>,
     ) -> PyResult<Self> {
+        let is_given = config.is_some();
         let settings = WriterConfig::over(config, table.writer_defaults().clone())?;
-        let settings = config.is_some().then_some(settings);
+        let settings = is_given.then_some(settings);
         let maintenance = Maintenance::over(maintenance, table.maintenance_defaults().clone())?;
         let (key, uri) = (table.primary_key().to_vec(), table.uri().to_owned());
         let writer =
@@ -109,7 +110,7 @@ impl TableWriter {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let rows = || input::batch_of_put(data);
@@ -130,7 +131,7 @@ impl TableWriter {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
     ) -> PyResult<Acknowledged> {
         let rows = || keys::batch(keys, &self.key);
         let promise = Promise { durable, sync_index, sync_search_index, txn, round_floats: false };
@@ -153,7 +154,7 @@ impl TableWriter {
         durable: Option<bool>,
         sync_index: Option<bool>,
         sync_search_index: Option<bool>,
-        txn: Option<(String, i64)>,
+        txn: Option<TxnParts>,
         round_floats: bool,
     ) -> PyResult<Acknowledged> {
         let change = Change::Apply(bulk::deletes(deletes)?);
