@@ -1,7 +1,7 @@
 //! Functions of users: two arrays in, one array out.
 //!
-//! Owns: the rounds in which the values of a key are combined in pairs, and the checks of what a
-//! function returns.
+//! Owns: the rounds in which the values of a key are combined in pairs, the checks of what a function
+//! returns, and its trial before a table gets it.
 //! Does not own: how a function is loaded, or on which thread it runs.
 
 use std::collections::HashMap;
@@ -9,8 +9,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, UInt64Array};
-use arrow_schema::ArrowError;
+use arrow_array::{Array, ArrayRef, UInt64Array, new_empty_array};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, FieldRef};
 use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
@@ -33,6 +34,24 @@ pub trait PairFunction: fmt::Debug + Send + Sync {
 
 /// The functions of users that this process has loaded, by importable name.
 pub type PairFunctions = HashMap<String, Arc<dyn PairFunction>>;
+
+/// Calls the function `name` of `column` with two arrays of the type `of` that have no values, and
+/// checks what it returns.
+///
+/// # Errors
+/// What the function raised; an input error for a result of another type or length. Both name
+/// function and column.
+pub fn try_function(
+    column: &str,
+    name: &str,
+    function: &dyn PairFunction,
+    of: &DataType,
+) -> Result<()> {
+    let none = new_empty_array(of);
+    called(column, name, function, &none, &none)
+        .map(|_| ())
+        .map_err(|error| error.input_at("a trial with two empty arrays"))
+}
 
 /// The combined values of each range, null where all are null.
 pub(super) fn combined(
@@ -66,11 +85,7 @@ pub(super) fn combined(
                 part.iter().map(|group| Some(counted[*group][round])).collect();
             let older = take(&totals, &UInt64Array::from(groups), None).map_err(internal)?;
             let newer = take(values, &newer, None).map_err(internal)?;
-            let result = function.combine(&older, &newer).map_err(|error| {
-                error.input_at(format!("function '{name}' of column '{column}'"))
-            })?;
-            check(column, name, &older, &result)?;
-            made.push(result);
+            made.push(called(column, name, function, &older, &newer)?);
         }
         let made = concat(&made.iter().map(AsRef::as_ref).collect::<Vec<_>>()).map_err(internal)?;
         let mut from: Vec<(usize, usize)> = (0..totals.len()).map(|group| (0, group)).collect();
@@ -82,11 +97,19 @@ pub(super) fn combined(
     Ok(totals)
 }
 
-/// Refuses a result that is not one value for each pair.
-fn check(column: &str, name: &str, older: &ArrayRef, result: &ArrayRef) -> Result<()> {
+/// What the function returns for these pairs: one value for each of them, in the type of the column.
+fn called(
+    column: &str,
+    name: &str,
+    function: &dyn PairFunction,
+    older: &ArrayRef,
+    newer: &ArrayRef,
+) -> Result<ArrayRef> {
     let place = format!("function '{name}' of column '{column}'");
-    if result.data_type() != older.data_type() {
-        let (found, expected) = (TypeName(result.data_type()), TypeName(older.data_type()));
+    let result = function.combine(older, newer).map_err(|error| error.input_at(&place))?;
+    let of = older.data_type();
+    if !holds_values_of(result.data_type(), of) {
+        let (found, expected) = (TypeName(result.data_type()), TypeName(of));
         return Err(Error::input(format!("{place} returned {found}, expected {expected}")));
     }
     if result.len() != older.len() {
@@ -99,5 +122,39 @@ fn check(column: &str, name: &str, older: &ArrayRef, result: &ArrayRef) -> Resul
             "{place} returned a null; return the older or the newer value where there is no other"
         )));
     }
-    Ok(())
+    // Nested fields of a table have ids as metadata, and an array that a function built has none.
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(&result, of, &options).map_err(|error| {
+        Error::input(format!("{place} returned values that the column cannot store: {error}"))
+            .with_source(error)
+    })
+}
+
+/// Whether the types differ at most in nullability and metadata of nested fields, and in the names
+/// that lists and maps give theirs.
+fn holds_values_of(found: &DataType, of: &DataType) -> bool {
+    use DataType::{FixedSizeList, LargeList, List, Map, Struct};
+    let fits = |found: &FieldRef, of: &FieldRef| holds_values_of(found.data_type(), of.data_type());
+    match (found, of) {
+        (List(found), List(of)) | (LargeList(found), LargeList(of)) => fits(found, of),
+        (FixedSizeList(found, width), FixedSizeList(of, length)) => {
+            width == length && fits(found, of)
+        }
+        (Map(found, is_sorted), Map(of, sorted)) => {
+            is_sorted == sorted
+                && match (found.data_type(), of.data_type()) {
+                    (Struct(found), Struct(of)) => {
+                        found.len() == of.len()
+                            && found.iter().zip(of).all(|(found, of)| fits(found, of))
+                    }
+                    _ => false,
+                }
+        }
+        (Struct(found), Struct(of)) => {
+            let same =
+                |(found, of): (&FieldRef, &FieldRef)| found.name() == of.name() && fits(found, of);
+            found.len() == of.len() && found.iter().zip(of).all(same)
+        }
+        _ => found == of,
+    }
 }
