@@ -153,7 +153,10 @@ def _describe(table: lancemem.Table, as_json: bool) -> None:
     if as_json:
         answers.json_line({**settings, "columns": columns})
         return
-    told = {**settings, "primary_key": ", ".join(table.primary_key) or "none (append-only)"}
+    told: dict[str, Any] = {
+        **settings,
+        "primary_key": ", ".join(table.primary_key) or "none (append-only)",
+    }
     told["shard_by"] = told["shard_by"] or "nothing (one shard)"
     told["changelog"] = told["changelog"] or "derived"
     rule = told["merge_rule"] or {}
