@@ -88,7 +88,8 @@ impl FunctionLoader for Loader {
         outlive_interpreter();
         let found = Python::try_attach(|py| -> PyResult<Option<Py<PyAny>>> {
             let module = py.import(intern!(py, MODULE))?;
-            module.call_method1(intern!(py, "loaded"), (name,))?.extract()
+            let found = module.call_method1(intern!(py, "loaded"), (name,))?;
+            Ok((!found.is_none()).then(|| found.unbind()))
         });
         match found {
             Some(Ok(Some(function))) => Ok(OfPython::shared(name, function)),

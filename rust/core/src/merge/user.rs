@@ -53,7 +53,8 @@ pub fn try_function(
         .map_err(|error| error.input_at("a trial with two empty arrays"))
 }
 
-/// The combined values of each range, null where all are null.
+/// The combined values of each range, null where all are null. Neighbours are combined in each round, so
+/// a key with many events takes few rounds.
 pub(super) fn combined(
     column: &str,
     name: &str,
@@ -64,37 +65,60 @@ pub(super) fn combined(
     let internal = |error: ArrowError| {
         Error::internal(format!("column '{column}': {error}")).with_source(error)
     };
-    let counted: Vec<Vec<u64>> = ranges
+    // Per range the places of its values, oldest first.
+    let mut groups: Vec<Vec<usize>> = ranges
         .iter()
-        .map(|range| range.clone().filter(|at| values.is_valid(*at)).map(position).collect())
-        .collect::<Result<_, _>>()
-        .map_err(internal)?;
-    let firsts: UInt64Array = counted.iter().map(|of| of.first().copied()).collect();
-    let mut totals = take(values, &firsts, None).map_err(internal)?;
-    for round in 1.. {
-        let open = (0..counted.len()).filter(|group| counted[*group].len() > round);
-        let open: Vec<usize> = open.collect();
-        if open.is_empty() {
+        .map(|range| range.clone().filter(|at| values.is_valid(*at)).collect())
+        .collect();
+    let mut values = values.clone();
+    loop {
+        let pairs = groups.iter().flat_map(|group| group.chunks_exact(2));
+        let pairs: Vec<(usize, usize)> = pairs.map(|pair| (pair[0], pair[1])).collect();
+        if pairs.is_empty() {
             break;
         }
-        let mut made = Vec::with_capacity(open.len().div_ceil(PAIRS));
-        for part in open.chunks(PAIRS) {
-            let groups: Vec<u64> =
-                part.iter().copied().map(position).collect::<Result<_, _>>().map_err(internal)?;
-            let newer: UInt64Array =
-                part.iter().map(|group| Some(counted[*group][round])).collect();
-            let older = take(&totals, &UInt64Array::from(groups), None).map_err(internal)?;
-            let newer = take(values, &newer, None).map_err(internal)?;
+        let mut made = Vec::with_capacity(pairs.len().div_ceil(PAIRS));
+        for part in pairs.chunks(PAIRS) {
+            let older = part.iter().map(|(older, _)| Some(*older));
+            let newer = part.iter().map(|(_, newer)| Some(*newer));
+            let older = taken(&values, older).map_err(internal)?;
+            let newer = taken(&values, newer).map_err(internal)?;
             made.push(called(column, name, function, &older, &newer)?);
         }
         let made = concat(&made.iter().map(AsRef::as_ref).collect::<Vec<_>>()).map_err(internal)?;
-        let mut from: Vec<(usize, usize)> = (0..totals.len()).map(|group| (0, group)).collect();
-        for (place, group) in open.into_iter().enumerate() {
-            from[group] = (1, place);
-        }
-        totals = interleave(&[&totals, &made], &from).map_err(internal)?;
+        let from = next_round(&mut groups);
+        values = interleave(&[&values, &made], &from).map_err(internal)?;
     }
-    Ok(totals)
+    taken(&values, groups.iter().map(|group| group.first().copied())).map_err(internal)
+}
+
+/// Gives `groups` the places of the next round, and returns where its values come from: (0, place) for
+/// a value without a neighbour, (1, number) for the result of a pair.
+fn next_round(groups: &mut [Vec<usize>]) -> Vec<(usize, usize)> {
+    let (mut from, mut pairs) = (Vec::new(), 0);
+    for group in groups {
+        let first = from.len();
+        for part in group.chunks(2) {
+            if let [alone] = part {
+                from.push((0, *alone));
+            } else {
+                from.push((1, pairs));
+                pairs += 1;
+            }
+        }
+        *group = (first..from.len()).collect();
+    }
+    from
+}
+
+/// The values at these places, null where there is no place.
+fn taken(
+    values: &ArrayRef,
+    places: impl Iterator<Item = Option<usize>>,
+) -> Result<ArrayRef, ArrowError> {
+    let places = places.map(|place| place.map(position).transpose());
+    let places: UInt64Array = places.collect::<Result<Vec<_>, _>>()?.into();
+    take(values, &places, None)
 }
 
 /// What the function returns for these pairs: one value for each of them, in the type of the column.

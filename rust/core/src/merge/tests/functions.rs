@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::builder::{Int64Builder, ListBuilder};
 use arrow_array::cast::AsArray;
@@ -449,6 +450,34 @@ fn what_a_function_of_a_user_returns_is_checked() {
         assert!(error.contains("function 'pkg.merge:f' of column 'v'"), "{error}");
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// Adds, and counts its calls and their pairs.
+#[derive(Debug, Default)]
+struct Counted {
+    calls: AtomicUsize,
+    pairs: AtomicUsize,
+}
+
+impl PairFunction for Arc<Counted> {
+    fn combine(&self, older: &ArrayRef, newer: &ArrayRef) -> Result<ArrayRef> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.pairs.fetch_add(older.len(), Ordering::Relaxed);
+        let pairs = older.as_primitive::<Int64Type>().values().iter();
+        let pairs = pairs.zip(newer.as_primitive::<Int64Type>().values());
+        Ok(Arc::new(pairs.map(|(older, newer)| older + newer).collect::<Int64Array>()))
+    }
+}
+
+#[test]
+fn the_events_of_a_busy_key_take_few_calls() {
+    let counted = Arc::new(Counted::default());
+    let column = user(counted.clone());
+    let stored = column.stored(&ints(&(1..=1_000).collect::<Vec<_>>()), Verb::Put).unwrap();
+    let folded = column.fold(&[stored]).unwrap();
+    assert_eq!(folded.column(1), &ints(&[500_500]));
+    assert_eq!(counted.calls.load(Ordering::Relaxed), 10);
+    assert_eq!(counted.pairs.load(Ordering::Relaxed), 999);
 }
 
 /// Returns the newer values with nested fields that have no ids.
