@@ -31,7 +31,7 @@ _ALONE = 64
 _FORM = "a merge function is named 'package.module:function'"
 _WAYS = (
     "put its module on the PYTHONPATH of each process that opens the table; in Spark ship it with "
-    "--py-files or spark.addArtifacts"
+    "--py-files"
 )
 
 

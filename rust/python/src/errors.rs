@@ -149,8 +149,8 @@ create_exception!(
 );
 
 /// The exception of an error. It has the error's text alone, which contains what the sources add:
-/// the text of a source may hold credentials and paths of the build machine. An exception that code of
-/// the caller raised, such as a merge function, is its `__cause__`, with the traceback.
+/// the text of a source may hold credentials and paths of the build machine. An exception that code
+/// of the caller raised, such as a merge function, is its `__cause__`, with the traceback.
 pub fn to_py(error: &Error) -> PyErr {
     let made = exception_of(error);
     if let Some(cause) = raised_below(error) {

@@ -1,8 +1,8 @@
 //! Functions of users in Python, which merge the values of a column.
 //!
 //! Owns: the call of a function over Arrow arrays, and the loader of a call that opens a table.
-//! Does not own: which module has a function (`lancemem.merge_functions`), what a function may return
-//! (the core), or when it is called (the engine).
+//! Does not own: which module has a function (`lancemem.merge_functions`), what a function may
+//! return (the core), or when it is called (the engine).
 //!
 //! The engine asks the loader on a thread of its own, which takes a function from a module that is
 //! imported already. Another module is imported on the thread of the call, as an `import` statement
@@ -26,8 +26,8 @@ use crate::output::pyarrow_array;
 
 const MODULE: &str = "lancemem.merge_functions";
 
-/// Makes `call`, which opens the table at `location`, until no function that its merge rule names has
-/// to be imported.
+/// Makes `call`, which opens the table at `location`, until no function that its merge rule names
+/// has to be imported.
 pub fn with_functions<T>(
     py: Python<'_>,
     location: Location,

@@ -1,8 +1,8 @@
 //! Rows of calls as events, in tables whose rule makes a row of several.
 //!
 //! Owns: the rule of a table bound to its columns, the mode of a put, and which columns of a call
-//! become events: those that a put gives, the keys of a delete, and puts and deletes in one batch, in
-//! their order.
+//! become events: those that a put gives, the keys of a delete, and puts and deletes in one batch,
+//! in their order.
 //! Does not own: what the rule makes of them (`merge`), or casts and checks of columns (`rows`).
 
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub struct PutMode {
 }
 
 impl RowSchema {
-    /// As [`Self::new`], for a table with the merge rule `rule`. `functions` has the functions of users
-    /// that this process has loaded.
+    /// As [`Self::new`], for a table with the merge rule `rule`. `functions` has the functions of
+    /// users that this process has loaded.
     ///
     /// # Errors
-    /// As [`Self::new`], and for a rule that does not fit the columns or names a function that is not
-    /// loaded.
+    /// As [`Self::new`], and for a rule that does not fit the columns or names a function that is
+    /// not loaded.
     pub fn with_rule(
         logical: SchemaRef,
         key: &[String],

@@ -1,7 +1,7 @@
 //! Functions of users: two arrays in, one array out.
 //!
-//! Owns: the rounds in which the values of a key are combined in pairs, the checks of what a function
-//! returns, and its trial before a table gets it.
+//! Owns: the rounds in which the values of a key are combined in pairs, the checks of what a
+//! function returns, and its trial before a table gets it.
 //! Does not own: how a function is loaded, or on which thread it runs.
 
 use std::collections::HashMap;
@@ -53,8 +53,8 @@ pub fn try_function(
         .map_err(|error| error.input_at("a trial with two empty arrays"))
 }
 
-/// The combined values of each range, null where all are null. Neighbours are combined in each round, so
-/// a key with many events takes few rounds.
+/// The combined values of each range, null where all are null. Neighbours are combined in each
+/// round, so a key with many events takes few rounds.
 pub(super) fn combined(
     column: &str,
     name: &str,
@@ -92,8 +92,8 @@ pub(super) fn combined(
     taken(&values, groups.iter().map(|group| group.first().copied())).map_err(internal)
 }
 
-/// Gives `groups` the places of the next round, and returns where its values come from: (0, place) for
-/// a value without a neighbour, (1, number) for the result of a pair.
+/// Gives `groups` the places of the next round, and returns where its values come from: (0, place)
+/// for a value without a neighbour, (1, number) for the result of a pair.
 fn next_round(groups: &mut [Vec<usize>]) -> Vec<(usize, usize)> {
     let (mut from, mut pairs) = (Vec::new(), 0);
     for group in groups {
@@ -121,7 +121,8 @@ fn taken(
     take(values, &places, None)
 }
 
-/// What the function returns for these pairs: one value for each of them, in the type of the column.
+/// What the function returns for these pairs: one value for each of them, in the type of the
+/// column.
 fn called(
     column: &str,
     name: &str,

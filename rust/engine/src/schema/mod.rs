@@ -49,13 +49,13 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
-    /// The columns of `base`, a table with the merge rule `rule`, which names the functions of users
-    /// `functions`.
+    /// The columns of `base`, a table with the merge rule `rule`, which names the functions of
+    /// users `functions`.
     ///
     /// # Errors
-    /// An input error for a key that cannot be one, a column with a reserved name, a column that the
-    /// table's file format cannot store, columns that the rule does not fit, or a function that is not
-    /// loaded.
+    /// An input error for a key that cannot be one, a column with a reserved name, a column that
+    /// the table's file format cannot store, columns that the rule does not fit, or a function that
+    /// is not loaded.
     pub fn of(
         base: &Dataset,
         rule: Option<Arc<MergeRule>>,

@@ -1,8 +1,8 @@
 //! Functions of users: a Rust program that brings its own.
 //!
 //! Owns: loading at create and open, what is refused there, and a merge over all sources.
-//! Does not own: functions of Python (`tests/test_merge_functions.py`), or what a function may return
-//! (the core's `merge`).
+//! Does not own: functions of Python (`tests/test_merge_functions.py`), or what a function may
+//! return (the core's `merge`).
 
 use std::path::Path;
 use std::sync::Arc;

@@ -49,9 +49,9 @@ impl Table {
     /// widened when they are read.
     ///
     /// # Errors
-    /// An input error, with nothing written, for any other change of type, for a column of the primary
-    /// key, inside a struct or with an index, and where the merge function of the column does not take
-    /// the type. A storage error after repeated conflicts.
+    /// An input error, with nothing written, for any other change of type, for a column of the
+    /// primary key, inside a struct or with an index, and where the merge function of the column
+    /// does not take the type. A storage error after repeated conflicts.
     #[boxed]
     pub async fn alter_column(&self, column: &str, to: &DataType) -> Result<u64> {
         let sharding = self.sharding().and_then(Sharding::column);

@@ -1,8 +1,8 @@
 //! The location of a table: its URI and the options of its store.
 //!
 //! Owns: the URI with its storage options, and opening Lance's object store and the engine's from
-//! them, so that base table and shards share credentials and settings. It carries the loader of merge
-//! functions from the caller to the catalog.
+//! them, so that base table and shards share credentials and settings. It carries the loader of
+//! merge functions from the caller to the catalog.
 //! Does not own: the meaning of the options; Lance documents them, and `store_options` checks a
 //! few. When functions are loaded (`merge_functions`).
 
@@ -47,8 +47,8 @@ impl Location {
         Self { storage_options, ..self }
     }
 
-    /// The same table with the way in which this process loads the functions of users that a merge rule
-    /// names. Without one, a table with such a rule cannot be created or opened.
+    /// The same table with the way in which this process loads the functions of users that a merge
+    /// rule names. Without one, a table with such a rule cannot be created or opened.
     #[must_use]
     pub fn with_functions(self, loader: Arc<dyn FunctionLoader>) -> Self {
         Self { loader: Some(loader), ..self }

@@ -8,8 +8,9 @@
 //! moves no SSTable (`maintain`).
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
-//! `maintenance_config`, `specifications`, `merge_gate`, `merge_functions`, `open`, `create`, `primary_key`, `removal`, `progress`, `commit`,
-//! `field_ids`, `claims`, `shards`, `foreign`, `missing`, `logs`, `history`, `alter_column`.
+//! `maintenance_config`, `specifications`, `merge_gate`, `merge_functions`, `open`, `create`,
+//! `primary_key`, `removal`, `progress`, `commit`, `field_ids`, `claims`, `shards`, `foreign`,
+//! `missing`, `logs`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!

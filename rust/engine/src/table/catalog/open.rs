@@ -2,7 +2,8 @@
 //!
 //! Owns: reading key, sharding, merge rule and settings from the MemWAL index, and the proof that an object
 //! store honours conditional writes.
-//! Does not own: loading functions of users (`merge_functions`), looking for a newer version (`crate::schema`), or the location (`location`).
+//! Does not own: loading functions of users (`merge_functions`), looking for a newer version
+//! (`crate::schema`), or the location (`location`).
 
 use std::sync::{Arc, OnceLock};
 
