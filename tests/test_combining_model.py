@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
     ]
 )
 GROUP = ["ts", "g", "h"]
+LONGEST = "tests.merge_functions:longest"
 FUNCTIONS = {"total": "sum", "top": "max", "tags": "collect", "n": "count"}
 RULES: dict[str, dict[str, Any]] = {
     "columns alone": {"merge_engine": "partial_update"},
@@ -50,6 +51,11 @@ RULES: dict[str, dict[str, Any]] = {
     },
     "deletes that do nothing": {"merge_engine": "partial_update", "deletes": "ignore"},
     "functions": {"merge_engine": "aggregation", "aggregates": FUNCTIONS},
+    "functions of users": {
+        "merge_engine": "aggregation",
+        "aggregates": FUNCTIONS,
+        "merge_functions": {"s": LONGEST},
+    },
 }
 
 
@@ -81,7 +87,7 @@ def first(given_row: Row, rule: dict[str, Any], *, whole: bool) -> Row:
 
 
 def add(row: Row, given_row: Row, rule: dict[str, Any], *, keeps: bool) -> None:
-    functions = rule.get("aggregates", {})
+    functions = rule.get("aggregates", {}) | rule.get("merge_functions", {})
     for name, value in given_row.items():
         if name == "k" or (name in GROUP and "sequence_groups" in rule):
             continue
@@ -101,6 +107,8 @@ def add(row: Row, given_row: Row, rule: dict[str, Any], *, keeps: bool) -> None:
 def combined(function: str, older: Any, newer: Any) -> Any:  # noqa: ANN401 - of any column
     if older is None or newer is None:
         return newer if older is None else older
+    if function == LONGEST:
+        return newer if len(newer) > len(older) else older
     return max(older, newer) if function == "max" else older + newer
 
 

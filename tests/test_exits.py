@@ -89,6 +89,17 @@ INNER = {
         table.compact(flush=True)
         table.create_record_index()
     """,
+    "a merge function": """
+        import types
+        ending = types.ModuleType("ending")
+        ending.merge = lambda older, newer: spin() if len(older) else newer
+        sys.modules["ending"] = ending
+        rule = {"merge_engine": "aggregation", "merge_functions": {"name": "ending:merge"}}
+        merged = lancemem.create_table(sys.argv[1] + "3", rows.schema, primary_key="id", **rule)
+        merged.upsert(rows)
+        merged.upsert(rows)
+        call = lambda: merged.scan().to_table()
+    """,
     "a log filter": """
         import logging
         job = table.start_job(shard=0)

@@ -82,6 +82,7 @@ from lancemem.change_consumer import ChangesConsumer
 from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 from lancemem.flushed_consumer import FlushedChangesConsumer
 from lancemem.merge import MergeBuilder, MergeResult
+from lancemem.merge_functions import check_merge_function
 from lancemem.progress import Progress
 from lancemem.query_text import RRF
 from lancemem.scan import Scan
@@ -169,6 +170,7 @@ __all__ = [
     "advise_sharding",
     "agg",
     "bucket",
+    "check_merge_function",
     "connect_job",
     "create_table",
     "drop_table",

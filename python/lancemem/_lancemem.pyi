@@ -260,6 +260,7 @@ def create_table(
     merge_engine: _MergeEngine | None = None,
     sequence_by: str | Sequence[str] | None = None,
     aggregates: Mapping[str, str | Aggregate] | None = None,
+    merge_functions: Mapping[str, str] | None = None,
     sequence_groups: _Groups | None = None,
     deletes: _Deletes | None = None,
     delete_retention: timedelta | None = None,
@@ -288,6 +289,8 @@ def create_table(
         sequence_by: The columns that order the events of a key, the most significant first.
             Default: the order of arrival.
         aggregates: The function of each column, of `lancemem.agg`, or its name.
+        merge_functions: Functions of the user by column, each with an importable name such as
+            "package.module:function" (docs/merge-engines.md).
         sequence_groups: Sequence columns, and the columns that are taken together with them.
         deletes: What a delete does. Default: "remove".
         delete_retention: How long a delete with a sequence is remembered after a compaction.
@@ -303,7 +306,7 @@ def create_table(
         InvalidInputError: The key cannot be used, or Lance could not store or read a column as it
             is: dictionaries with indices of less than 32 bits, structs without fields, lists of a
             fixed size of anything but numbers and booleans, blobs and JSON, columns without a name.
-            Also where the table cannot have the merge rule.
+            Also where the table cannot have the merge rule, or a merge function cannot be loaded.
 
     Example:
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -335,7 +338,8 @@ def open_table(
     Raises:
         TableNotFoundError: There is no table at `uri`.
         InvalidInputError: The table is a Lance table without a MemWAL index (see `enable`), has
-            columns that `create_table` refuses, or may not be read.
+            columns that `create_table` refuses, or may not be read. This process cannot load a
+            merge function of the table: the text names table, column and function.
 
     Example:
         table = lancemem.open_table("board.lance")
@@ -351,6 +355,7 @@ def enable(
     merge_engine: _MergeEngine | None = None,
     sequence_by: str | Sequence[str] | None = None,
     aggregates: Mapping[str, str | Aggregate] | None = None,
+    merge_functions: Mapping[str, str] | None = None,
     sequence_groups: _Groups | None = None,
     deletes: _Deletes | None = None,
     delete_retention: timedelta | None = None,
@@ -372,9 +377,10 @@ def enable(
         maintenance: Whether and when a task beside every job of the table compacts and collects,
             stored with it. True is `MaintenanceConfig()`. Default: no such task.
         merge_engine: As in `create_table`. A table that is enabled keeps its merge rule: where one
-            of these six arguments is given, all of them must describe that rule.
+            of these seven arguments is given, all of them must describe that rule.
         sequence_by: As in `create_table`.
         aggregates: As in `create_table`.
+        merge_functions: As in `create_table`.
         sequence_groups: As in `create_table`.
         deletes: As in `create_table`.
         delete_retention: As in `create_table`.
@@ -811,6 +817,7 @@ class MergeRule:
         merge_engine: The engine.
         sequence_by: The columns that order the events of a key, the most significant first.
         aggregates: The function of each column that has one.
+        merge_functions: The names of the user's functions, by column.
         sequence_groups: The sequence columns of each group, and the columns that follow them.
         deletes: What a delete does.
         nulls: What a null in a partial put does: "set" stores it, "keep" keeps the value.
@@ -824,6 +831,8 @@ class MergeRule:
     def sequence_by(self) -> tuple[str, ...]: ...
     @property
     def aggregates(self) -> dict[str, Aggregate]: ...
+    @property
+    def merge_functions(self) -> dict[str, str]: ...
     @property
     def sequence_groups(self) -> dict[tuple[str, ...], tuple[str, ...]]: ...
     @property

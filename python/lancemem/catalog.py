@@ -55,6 +55,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
     merge_engine: _MergeEngine | None = None,
     sequence_by: str | Sequence[str] | None = None,
     aggregates: Mapping[str, str | Aggregate] | None = None,
+    merge_functions: Mapping[str, str] | None = None,
     sequence_groups: _Groups | None = None,
     deletes: _Deletes | None = None,
     delete_retention: timedelta | None = None,
@@ -93,6 +94,10 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             integers, floats, decimals, dates, timestamps, text or binary. Default: the order of
             arrival.
         aggregates: The function of each column, of `lancemem.agg`, or its name.
+        merge_functions: Functions of your own by column, each with a name that every process which
+            opens the table can import: {"embedding": "package.module:function"}. The function gets
+            two Arrow arrays, older and newer, and returns one of the same type and length.
+            `check_merge_function` tests it; this call only tries it with two empty arrays.
         sequence_groups: Sequence columns, and the columns that are taken together with them.
         deletes: What a delete does. Default: "remove".
         delete_retention: How long a delete with a sequence is remembered after a compaction, in
@@ -115,7 +120,8 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             Lance could not store or read a column as it is: dictionaries with indices of less than
             32 bits, structs without fields, lists of a fixed size of anything but numbers and
             booleans, blobs and JSON, columns without a name. The table cannot have the merge rule:
-            the text names the column and what works. With `exist_ok`, the table at `uri` has other
+            the text names the column and what works. A merge function cannot be loaded, or does not
+            take the type of its column. With `exist_ok`, the table at `uri` has other
             columns, another key, another sharding or another merge rule.
 
     Example:
@@ -147,6 +153,7 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
         "merge_engine": merge_engine,
         "sequence_by": sequence_by,
         "aggregates": aggregates,
+        "merge_functions": merge_functions,
         "sequence_groups": sequence_groups,
         "deletes": deletes,
         "delete_retention": delete_retention,
@@ -206,6 +213,7 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
     merge_engine: _MergeEngine | None = None,
     sequence_by: str | Sequence[str] | None = None,
     aggregates: Mapping[str, str | Aggregate] | None = None,
+    merge_functions: Mapping[str, str] | None = None,
     sequence_groups: _Groups | None = None,
     deletes: _Deletes | None = None,
     delete_retention: timedelta | None = None,
@@ -222,6 +230,7 @@ def enable(  # noqa: D103, PLR0913 - the extension has the docstring
         merge_engine=merge_engine,
         sequence_by=sequence_by,
         aggregates=aggregates,
+        merge_functions=merge_functions,
         sequence_groups=sequence_groups,
         deletes=deletes,
         delete_retention=delete_retention,
@@ -368,7 +377,7 @@ def _prove(uri: str | PathLike[str], schema: _Schema, options: dict[str, Any]) -
         try:
             _lancemem.create_table(place, schema, **options)
         except _lancemem.LancememError as error:
-            raise type(error)(str(error).replace(place, str(uri))) from None
+            raise type(error)(str(error).replace(place, str(uri))) from error.__cause__
 
 
 def _fill(

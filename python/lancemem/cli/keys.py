@@ -14,6 +14,7 @@ _TABLE = (
     "shard_by",
     "deletion_vectors",
     "changelog",
+    "merge_rule",
     "base_version",
     "num_base_rows",
     "num_shards",

@@ -147,17 +147,39 @@ def _describe(table: lancemem.Table, as_json: bool) -> None:
         "shard_by": sharded.column if sharded else None,
         "deletion_vectors": table.deletion_vectors,
         "changelog": table.changelog,
+        "merge_rule": _rule(table.merge_rule),
         **sizes,
     }
     if as_json:
         answers.json_line({**settings, "columns": columns})
         return
-    told = {**settings, "primary_key": ", ".join(table.primary_key) or "none (append-only)"}
+    told: dict[str, Any] = {
+        **settings,
+        "primary_key": ", ".join(table.primary_key) or "none (append-only)",
+    }
     told["shard_by"] = told["shard_by"] or "nothing (one shard)"
     told["changelog"] = told["changelog"] or "derived"
+    rule = told["merge_rule"] or {}
+    told["merge_rule"] = ", ".join(f"{name}={it}" for name, it in rule.items()) or "newest row"
     answers.facts({name.replace("_", " ").removeprefix("num "): it for name, it in told.items()})
     rows = [[it["name"], it["type"], "" if it["nullable"] else "not null"] for it in columns]
     answers.grid(["column", "type", ""], rows)
+
+
+def _rule(rule: lancemem.MergeRule | None) -> dict[str, Any] | None:
+    """Return what was chosen of a merge rule, in values of JSON."""
+    if rule is None:
+        return None
+    groups = rule.sequence_groups.items()
+    chosen = {
+        "merge_engine": rule.merge_engine,
+        "sequence_by": list(rule.sequence_by),
+        "aggregates": {name: str(it) for name, it in rule.aggregates.items()},
+        "merge_functions": rule.merge_functions,
+        "sequence_groups": {",".join(names): list(columns) for names, columns in groups},
+        "deletes": rule.deletes,
+    }
+    return {name: value for name, value in chosen.items() if value}
 
 
 @command("history", TABLE)

@@ -22,6 +22,7 @@ OPTIONS = {
     "mergeengine",
     "sequenceby",
     "aggregates",
+    "mergefunctions",
     "sequencegroups",
     "deletes",
     "deleteretention",
@@ -34,8 +35,9 @@ def of_options(options: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         options: The options of the write: `mergeEngine`, `sequenceBy` ("ts,n"), `aggregates`
-            ("clicks=sum,views=count"), `sequenceGroups` ("pay_ts=status,amount;ship_ts=carrier"),
-            `deletes`, `deleteRetention` ("7 days").
+            ("clicks=sum,views=count"), `mergeFunctions` ("embedding=package.module:function"),
+            `sequenceGroups` ("pay_ts=status,amount;ship_ts=carrier"), `deletes`, `deleteRetention`
+            ("7 days").
 
     Returns:
         The arguments; empty where no option is given.
@@ -50,6 +52,9 @@ def of_options(options: Mapping[str, str]) -> dict[str, Any]:
         rule["sequence_by"] = _names(columns)
     if (text := options.get("aggregates")) is not None:
         rule["aggregates"] = dict(_pairs("aggregates", text, ",", "clicks=sum,views=count"))
+    if (text := options.get("mergeFunctions")) is not None:
+        example = "embedding=package.module:function"
+        rule["merge_functions"] = dict(_pairs("mergeFunctions", text, ",", example))
     if (text := options.get("sequenceGroups")) is not None:
         pairs = _pairs("sequenceGroups", text, ";", "pay_ts=status,amount;ship_ts=carrier")
         rule["sequence_groups"] = {

@@ -81,7 +81,8 @@ class LancememDataSource(DataSource):
     `op` ("upsert", "delete" or "append"), `opColumn`, `replace`, `nulls` ("set" or "keep"),
     `roundFloats`, `mergeSchema`, `ignoreExtraColumns`, `txnAppId` and `txnVersion`, and for a table
     that does not exist `primaryKey`, `shards` and the merge rule: `mergeEngine`, `sequenceBy`
-    ("ts,n"), `aggregates` ("clicks=sum"), `sequenceGroups`
+    ("ts,n"), `aggregates` ("clicks=sum"), `mergeFunctions`
+    ("embedding=package.module:function"), `sequenceGroups`
     ("pay_ts=status,amount;ship_ts=carrier"), `deletes`, `deleteRetention` ("7 days").
 
     With `readChangeFeed` a read has the changes of the table: `startingVersion` or

@@ -183,6 +183,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         | None = None,
         sequence_by: str | Sequence[str] | None = None,
         aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        merge_functions: Mapping[str, str] | None = None,
         sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
         deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
         delete_retention: timedelta | None = None,
@@ -204,6 +205,8 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             merge_engine: As in `lancemem.create_table`.
             sequence_by: As in `lancemem.create_table`.
             aggregates: As in `lancemem.create_table`.
+            merge_functions: As in `lancemem.create_table`. Executors import them too: ship their
+                module with `--py-files`.
             sequence_groups: As in `lancemem.create_table`.
             deletes: As in `lancemem.create_table`.
             delete_retention: As in `lancemem.create_table`.
@@ -245,6 +248,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             merge_engine=merge_engine,
             sequence_by=sequence_by,
             aggregates=aggregates,
+            merge_functions=merge_functions,
             sequence_groups=sequence_groups,
             deletes=deletes,
             delete_retention=delete_retention,
@@ -264,6 +268,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         | None = None,
         sequence_by: str | Sequence[str] | None = None,
         aggregates: Mapping[str, str | lancemem.agg.Aggregate] | None = None,
+        merge_functions: Mapping[str, str] | None = None,
         sequence_groups: Mapping[str, str | Sequence[str]] | None = None,
         deletes: Literal["remove", "ignore", "refuse", "retract"] | None = None,
         delete_retention: timedelta | None = None,
@@ -280,6 +285,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             merge_engine: As in `lancemem.enable`.
             sequence_by: As in `lancemem.enable`.
             aggregates: As in `lancemem.enable`.
+            merge_functions: As in `lancemem.enable`.
             sequence_groups: As in `lancemem.enable`.
             deletes: As in `lancemem.enable`.
             delete_retention: As in `lancemem.enable`.
@@ -303,6 +309,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             merge_engine=merge_engine,
             sequence_by=sequence_by,
             aggregates=aggregates,
+            merge_functions=merge_functions,
             sequence_groups=sequence_groups,
             deletes=deletes,
             delete_retention=delete_retention,

@@ -51,8 +51,8 @@ pub use garbage::{CollectionResult, CollectionSettings, Garbage, GarbageKind};
 pub use lance_threads::start_lance_threads;
 pub use lancemem_core::format::{PutMode, Sharding};
 pub use lancemem_core::merge::{
-    Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, MergeRule, NullPolicy, RuleError,
-    RuleOptions,
+    Aggregate, DeletePolicy, KeepEnd, MergeEngine, MergeFunction, MergeRule, NullPolicy,
+    PairFunction, RuleError, RuleOptions,
 };
 pub use lancemem_core::shard::{
     Acknowledged, Deletes, JobStats, WalDamage, WalFinding, WalReport, WriteBatch, WriteOptions,
@@ -75,9 +75,9 @@ pub use snapshot::{CacheStats, Consistency, Snapshot, SnapshotToken};
 pub use stages::{StageCount, StageName, Stages};
 pub use table::{
     BulkWriter, Catalog, CommitResult, ConsumerInfo, DeletionVectorResult, FlushResult,
-    FlushedConsumer, FlushedLog, Job, LiveJob, Location, MaintenanceConfig, MaintenanceStats,
-    MaxTokenLength, OptimizedIndex, RelistReport, Scan, ScanOptions, Shard, ShardLog, SkippedLog,
-    SnapshotQuery, SsTableReport, StagedSsTable, Table, TableIndexInfo, TableIndexOptions,
-    TableIndexType, TableStats, TableVersion, TableWriteOptions, TableWriter, TextIndexOptions,
-    VectorIndexOptions, WriteResult, WriterStats,
+    FlushedConsumer, FlushedLog, FunctionLoader, Job, LiveJob, Location, MaintenanceConfig,
+    MaintenanceStats, MaxTokenLength, OptimizedIndex, RelistReport, Scan, ScanOptions, Shard,
+    ShardLog, SkippedLog, SnapshotQuery, SsTableReport, StagedSsTable, Table, TableIndexInfo,
+    TableIndexOptions, TableIndexType, TableStats, TableVersion, TableWriteOptions, TableWriter,
+    TextIndexOptions, VectorIndexOptions, WriteResult, WriterStats,
 };

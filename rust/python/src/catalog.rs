@@ -14,6 +14,7 @@ use crate::docs::docstring;
 use crate::durations::Millis;
 use crate::errors::{InvalidInputError, to_py};
 use crate::input;
+use crate::merge_functions::with_functions;
 use crate::output::pyarrow_table_of;
 use crate::rules::RuleArguments;
 use crate::runtime::{run, run_on};
@@ -24,8 +25,8 @@ use crate::values::Sharding;
 #[pyfunction]
 #[pyo3(signature = (
     uri, schema, *, primary_key=None, sharding=None, config=None, maintenance=None,
-    changelog=None, merge_engine=None, sequence_by=None, aggregates=None, sequence_groups=None,
-    deletes=None, delete_retention=None, storage_options=None
+    changelog=None, merge_engine=None, sequence_by=None, aggregates=None, merge_functions=None,
+    sequence_groups=None, deletes=None, delete_retention=None, storage_options=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
 fn create_table(
@@ -40,6 +41,7 @@ fn create_table(
     merge_engine: Option<&str>,
     sequence_by: Option<KeyNames>,
     aggregates: Option<&Bound<'_, PyMapping>>,
+    merge_functions: Option<&Bound<'_, PyMapping>>,
     sequence_groups: Option<&Bound<'_, PyMapping>>,
     deletes: Option<&str>,
     delete_retention: Option<Given<Millis>>,
@@ -51,6 +53,7 @@ fn create_table(
         merge_engine,
         sequence_by,
         aggregates,
+        merge_functions,
         sequence_groups,
         deletes,
         delete_retention,
@@ -64,7 +67,8 @@ fn create_table(
         .with_maintenance(Maintenance::over(maintenance, lancemem::MaintenanceConfig::default())?)
         .with_changelog(changelog)
         .with_rule(rule);
-    run_on(py, &uri, lancemem::Table::create(location, &options)).map(Table::new)
+    let create = |location: Location| run_on(py, &uri, lancemem::Table::create(location, &options));
+    with_functions(py, location, create).map(Table::new)
 }
 
 #[doc = docstring!("open_table")]
@@ -78,7 +82,8 @@ fn open_table(
 ) -> PyResult<Table> {
     let location = location(uri, storage_options)?;
     let uri = location.uri().to_owned();
-    let table = run_on(py, &uri, lancemem::Table::open(location))?;
+    let open = |location: Location| run_on(py, &uri, lancemem::Table::open(location));
+    let table = with_functions(py, location, open)?;
     table.set_verify_sstables(verify_sstables);
     Ok(Table::new(table))
 }
@@ -88,8 +93,8 @@ fn open_table(
 #[pyo3(
     signature = (
         uri, *, primary_key=None, sharding=None, config=None, maintenance=None, merge_engine=None,
-        sequence_by=None, aggregates=None, sequence_groups=None, deletes=None,
-        delete_retention=None, storage_options=None, verify_sstables=true
+        sequence_by=None, aggregates=None, merge_functions=None, sequence_groups=None,
+        deletes=None, delete_retention=None, storage_options=None, verify_sstables=true
     )
 )]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of one setting")]
@@ -103,6 +108,7 @@ fn enable(
     merge_engine: Option<&str>,
     sequence_by: Option<KeyNames>,
     aggregates: Option<&Bound<'_, PyMapping>>,
+    merge_functions: Option<&Bound<'_, PyMapping>>,
     sequence_groups: Option<&Bound<'_, PyMapping>>,
     deletes: Option<&str>,
     delete_retention: Option<Given<Millis>>,
@@ -114,6 +120,7 @@ fn enable(
         merge_engine,
         sequence_by,
         aggregates,
+        merge_functions,
         sequence_groups,
         deletes,
         delete_retention,
@@ -126,12 +133,17 @@ fn enable(
     let sharding = sharding.map(|sharding| &sharding.0);
     let uri = location.uri().to_owned();
     if let Some(key) = primary_key.map(KeyNames::into_vec) {
-        run_on(py, &uri, lancemem::Table::set_primary_key(location.clone(), &key, rule.as_ref()))?;
+        let name_key = |location: Location| {
+            run_on(py, &uri, lancemem::Table::set_primary_key(location, &key, rule.as_ref()))
+        };
+        with_functions(py, location.clone(), name_key)?;
     }
-    let (config_given, maintenance_given) = (&settings.0, &settings.1);
-    let enabled =
-        lancemem::Table::enable(location, sharding, rule.as_ref(), config_given, maintenance_given);
-    let table = run_on(py, &uri, enabled)?;
+    let enable = |location: Location| {
+        let (config, maintenance) = (&settings.0, &settings.1);
+        let rule = rule.as_ref();
+        run_on(py, &uri, lancemem::Table::enable(location, sharding, rule, config, maintenance))
+    };
+    let table = with_functions(py, location, enable)?;
     let own = (table.writer_defaults(), table.maintenance_defaults());
     if WriterConfig::over(config, own.0.clone())? != *own.0
         || Maintenance::over(maintenance, own.1.clone())? != *own.1

@@ -10,6 +10,8 @@
 
 #![expect(unsafe_code, reason = "classes of two bases for PyO3; the safety model is above")]
 
+use std::error::Error as _;
+
 use lancemem::{Error, ErrorKind, scrub};
 use lancemem_face::Error as FaceError;
 use pyo3::exceptions::{
@@ -147,8 +149,29 @@ create_exception!(
 );
 
 /// The exception of an error. It has the error's text alone, which contains what the sources add:
-/// the text of a source may hold credentials and paths of the build machine.
+/// the text of a source may hold credentials and paths of the build machine. An exception that code
+/// of the caller raised, such as a merge function, is its `__cause__`, with the traceback.
 pub fn to_py(error: &Error) -> PyErr {
+    let made = exception_of(error);
+    if let Some(cause) = raised_below(error) {
+        Python::attach(|py| made.set_cause(py, Some(cause.clone_ref(py))));
+    }
+    made
+}
+
+/// The exception of Python that an error was made of.
+fn raised_below(error: &Error) -> Option<&PyErr> {
+    let mut source = error.source();
+    while let Some(below) = source {
+        if let Some(raised) = below.downcast_ref() {
+            return Some(raised);
+        }
+        source = below.source();
+    }
+    None
+}
+
+fn exception_of(error: &Error) -> PyErr {
     let text = scrub(&error.to_string()).into_owned();
     match error {
         Error::NoTable { .. } => return TableNotFoundError::new_err(text),

@@ -33,6 +33,7 @@ mod job;
 mod keys;
 mod logging;
 mod maintain;
+mod merge_functions;
 mod output;
 mod progress;
 mod provider;

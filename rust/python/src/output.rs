@@ -142,6 +142,12 @@ pub fn pyarrow_batch(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, P
     py.import("pyarrow")?.call_method1("record_batch", (batch,))
 }
 
+/// `values` as a `pyarrow.Array`.
+pub fn pyarrow_array(py: Python<'_>, values: ArrayRef) -> PyResult<Bound<'_, PyAny>> {
+    outlive_interpreter();
+    py.import("pyarrow")?.call_method1("array", (Py::new(py, ArrowArray::new(values))?,))
+}
+
 /// `rows` as a `pyarrow.Table`.
 pub fn pyarrow_table_of(py: Python<'_>, rows: Vec<RecordBatch>) -> PyResult<Bound<'_, PyAny>> {
     let schema = rows.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);

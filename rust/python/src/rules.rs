@@ -29,6 +29,7 @@ pub struct RuleArguments<'a, 'py> {
     pub merge_engine: Option<&'a str>,
     pub sequence_by: Option<KeyNames>,
     pub aggregates: Option<&'a Bound<'py, PyMapping>>,
+    pub merge_functions: Option<&'a Bound<'py, PyMapping>>,
     pub sequence_groups: Option<&'a Bound<'py, PyMapping>>,
     pub deletes: Option<&'a str>,
     pub delete_retention: Option<Given<Millis>>,
@@ -41,6 +42,7 @@ impl RuleArguments<'_, '_> {
             merge_engine,
             sequence_by,
             aggregates,
+            merge_functions,
             sequence_groups,
             deletes,
             delete_retention,
@@ -48,6 +50,7 @@ impl RuleArguments<'_, '_> {
         let is_none = merge_engine.is_none()
             && sequence_by.is_none()
             && aggregates.is_none()
+            && merge_functions.is_none()
             && sequence_groups.is_none()
             && deletes.is_none()
             && delete_retention.is_none();
@@ -65,6 +68,9 @@ impl RuleArguments<'_, '_> {
         options.sequence_by = sequence_by.map_or_else(Vec::new, KeyNames::into_vec);
         if let Some(aggregates) = aggregates {
             options.aggregates = functions(uri, aggregates)?;
+        }
+        if let Some(named) = merge_functions {
+            options.merge_functions = importable_names(uri, named)?;
         }
         if let Some(groups) = sequence_groups {
             options.sequence_groups = pairs(groups)?;
@@ -127,6 +133,27 @@ fn functions(
         functions.insert(column, function);
     }
     Ok(functions)
+}
+
+/// Columns with the names of functions that other processes can import.
+fn importable_names(
+    uri: &str,
+    functions: &Bound<'_, PyMapping>,
+) -> PyResult<BTreeMap<String, String>> {
+    let mut names = BTreeMap::new();
+    for item in functions.items()? {
+        let (column, name): (String, Bound<'_, PyAny>) = item.extract()?;
+        let Ok(text) = name.extract::<String>() else {
+            return Err(InvalidInputError::new_err(format!(
+                "table {uri}: merge_functions of column '{column}' is a name such as \
+                 'package.module:function', which every process that opens the table can import, \
+                 got {}",
+                name.repr()?
+            )));
+        };
+        names.insert(column, text);
+    }
+    Ok(names)
 }
 
 /// A function by its name, or by what a builder of `lancemem.agg` returns.
@@ -214,7 +241,7 @@ pub struct MergeRule(pub RuleOptions);
 impl MergeRule {
     /// The parts that are chosen, as Python shows them.
     fn parts(&self) -> Vec<(&'static str, String)> {
-        let RuleOptions { sequence_by, aggregates, sequence_groups, .. } = &self.0;
+        let RuleOptions { sequence_by, aggregates, merge_functions, sequence_groups, .. } = &self.0;
         let mut parts = vec![("merge_engine", self.merge_engine().to_owned().repr())];
         if !sequence_by.is_empty() {
             parts.push(("sequence_by", sequence_by.repr()));
@@ -223,6 +250,12 @@ impl MergeRule {
             let functions =
                 aggregates.iter().map(|(column, it)| format!("{}: {}", column.repr(), it.repr()));
             parts.push(("aggregates", braced(functions)));
+        }
+        if !merge_functions.is_empty() {
+            let names = merge_functions
+                .iter()
+                .map(|(column, it)| format!("{}: {}", column.repr(), it.repr()));
+            parts.push(("merge_functions", braced(names)));
         }
         if !sequence_groups.is_empty() {
             let groups = sequence_groups.iter().map(|(sequence, columns)| {
@@ -316,6 +349,11 @@ impl MergeRule {
             functions.set_item(column, rebuilt(py, function)?)?;
         }
         Ok(functions)
+    }
+
+    #[getter]
+    fn merge_functions(&self) -> BTreeMap<String, String> {
+        self.0.merge_functions.clone()
     }
 
     #[getter]

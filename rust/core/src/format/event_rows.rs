@@ -1,20 +1,23 @@
 //! Rows of calls as events, in tables whose rule makes a row of several.
 //!
-//! Owns: the mode of a put, and which columns of a call become events: those that a put gives, the keys of a delete, and
-//! puts and deletes in one batch, in their order.
+//! Owns: the rule of a table bound to its columns, the mode of a put, and which columns of a call
+//! become events: those that a put gives, the keys of a delete, and puts and deletes in one batch,
+//! in their order.
 //! Does not own: what the rule makes of them (`merge`), or casts and checks of columns (`rows`).
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BooleanArray, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions};
-use arrow_schema::{ArrowError, Schema};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave_record_batch;
 use arrow_select::nullif::nullif;
 
 use super::rows::{AcceptedRows, RowSchema};
-use crate::merge::{DeletePolicy, Fold, NullPolicy, REPLACE, Verb};
+use crate::merge::{
+    Choosing, DeletePolicy, Fold, MergeRule, NullPolicy, PairFunctions, REPLACE, RuleError, Verb,
+};
 use crate::types::{Error, Result};
 
 /// What a write does with its rows, beside deletes.
@@ -27,6 +30,33 @@ pub struct PutMode {
 }
 
 impl RowSchema {
+    /// As [`Self::new`], for a table with the merge rule `rule`. `functions` has the functions of
+    /// users that this process has loaded.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and for a rule that does not fit the columns or names a function that is
+    /// not loaded.
+    pub fn with_rule(
+        logical: SchemaRef,
+        key: &[String],
+        rule: Option<&MergeRule>,
+        functions: &PairFunctions,
+    ) -> Result<Self> {
+        let (mut choosing, mut fold) = (None, None);
+        match rule.filter(|rule| !rule.is_plain()) {
+            Some(rule) if rule.engine().is_choosing() => {
+                let made = Choosing::new(rule, &logical, key).map_err(RuleError::into_error)?;
+                choosing = Some(Arc::new(made));
+            }
+            Some(rule) => {
+                let made = Fold::new(rule, &logical, key, functions);
+                fold = Some(Arc::new(made.map_err(RuleError::into_error)?));
+            }
+            None => {}
+        }
+        Self::with_bound_rule(logical, key, choosing, fold)
+    }
+
     /// As [`Self::accept`], with a mode. In a table with `partial_update` or `aggregation` a put gives
     /// some of the columns.
     ///
@@ -215,7 +245,8 @@ mod tests {
         let options =
             RuleOptions { merge_engine: MergeEngine::PartialUpdate, ..RuleOptions::default() };
         let rule = MergeRule::new(&options, &schema, &key).unwrap();
-        let table = RowSchema::with_rule(schema, &key, Some(&rule)).unwrap();
+        let none = PairFunctions::new();
+        let table = RowSchema::with_rule(schema, &key, Some(&rule), &none).unwrap();
         let numbers = |values: [i64; 2]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
         let put = RecordBatch::try_from_iter([("k", numbers([1, 2])), ("w", numbers([7, 8]))]);
         let stored = table.accept(&put.unwrap()).unwrap().batch;

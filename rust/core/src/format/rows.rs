@@ -19,7 +19,7 @@ use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{arrays_of, column_bytes, payload_bytes};
 use super::zero_width::{MOST, shows_too_many};
 use super::{KeyEncoder, Reconcile, Sharding};
-use crate::merge::{Choosing, Fold, GIVEN, MergeRule, PairFunctions, REPLACE, RuleError, Verb};
+use crate::merge::{Choosing, Fold, GIVEN, REPLACE, Verb};
 use crate::types::{Error, KeyBlock, Result, TypeName};
 
 /// Bytes that a key index takes for a row, beside its encoded key.
@@ -87,26 +87,16 @@ impl RowSchema {
     /// An input error for a key column that is missing or of a type that cannot be a key, or a
     /// column with a reserved name, such as `_tombstone`.
     pub fn new(logical: SchemaRef, key: &[String]) -> Result<Self> {
-        Self::with_rule(logical, key, None)
+        Self::with_bound_rule(logical, key, None, None)
     }
 
-    /// As [`Self::new`], for a table with the merge rule `rule`.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and for a rule that does not fit the columns.
-    pub fn with_rule(logical: SchemaRef, key: &[String], rule: Option<&MergeRule>) -> Result<Self> {
-        let (mut choosing, mut fold) = (None, None);
-        match rule.filter(|rule| !rule.is_plain()) {
-            Some(rule) if rule.engine().is_choosing() => {
-                let made = Choosing::new(rule, &logical, key).map_err(RuleError::into_error)?;
-                choosing = Some(Arc::new(made));
-            }
-            Some(rule) => {
-                let made = Fold::new(rule, &logical, key, &PairFunctions::new());
-                fold = Some(Arc::new(made.map_err(RuleError::into_error)?));
-            }
-            None => {}
-        }
+    /// As [`Self::new`], for a table whose rule chooses, or makes a row of several.
+    pub(super) fn with_bound_rule(
+        logical: SchemaRef,
+        key: &[String],
+        choosing: Option<Arc<Choosing>>,
+        fold: Option<Arc<Fold>>,
+    ) -> Result<Self> {
         let mut names = logical.fields().iter().map(|field| field.name().as_str());
         if let Some(name) = names.find(|name| *name == TOMBSTONE || OF_LANCE.contains(name)) {
             let way_out = "rename the column with alter_columns of the dataset";

@@ -16,6 +16,7 @@ use crate::types::TypeName;
 const SEQUENCE_BY: &str = "sequence_by";
 const SEQUENCE_GROUPS: &str = "sequence_groups";
 const AGGREGATES: &str = "aggregates";
+const MERGE_FUNCTIONS: &str = "merge_functions";
 
 /// Refuses `rule` for a table with the columns `schema` and the primary key `key`.
 pub(super) fn check(rule: &MergeRule, schema: &Schema, key: &[String]) -> Result<(), RuleError> {
@@ -78,7 +79,7 @@ fn check_options(rule: &MergeRule) -> Result<(), RuleError> {
             refuse(SEQUENCE_GROUPS, "only partial_update takes columns from several events")
         }
         Deduplicate | FirstRow if !rule.functions.is_empty() => refuse(
-            AGGREGATES,
+            rule.functions.values().map(|it| option_of(&it.function)).min().unwrap_or(AGGREGATES),
             "the row of a key is one of its events, as it was put; use aggregation or \
              partial_update",
         ),
@@ -159,11 +160,19 @@ fn check_groups(rule: &MergeRule, roles: &mut Roles<'_>) -> Result<(), RuleError
     Ok(())
 }
 
+/// The option that gives a column this function.
+const fn option_of(function: &MergeFunction) -> &'static str {
+    match function {
+        MergeFunction::User { .. } => MERGE_FUNCTIONS,
+        _ => AGGREGATES,
+    }
+}
+
 fn check_functions(rule: &MergeRule, roles: &mut Roles<'_>) -> Result<(), RuleError> {
     for (id, aggregate) in &rule.functions {
         let Some(place) = place_of(*id, roles.schema) else { continue };
-        let field = roles.take(AGGREGATES, place)?;
         let function = &aggregate.function;
+        let field = roles.take(option_of(function), place)?;
         let (column, name) = (field.name().clone(), function.name());
         function.check_parameters(&column)?;
         if !function.takes(field.data_type()) {
@@ -212,7 +221,7 @@ pub(super) fn two_functions(column: &str) -> RuleError {
     RuleError::TwoRoles {
         column: column.to_owned(),
         first: AGGREGATES,
-        second: "merge_functions",
+        second: MERGE_FUNCTIONS,
         reason: "a column has one function",
     }
 }

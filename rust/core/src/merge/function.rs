@@ -307,6 +307,10 @@ impl MergeFunction {
                  use a signed type"
             }
             Self::Sum | Self::Count => return Ok(()),
+            Self::User { .. } => {
+                "a function of the user has no inverse, so the values before are not known; use \
+                 deletes='remove', 'ignore' or 'refuse'"
+            }
             _ => {
                 "the function has no inverse, so the values before are not known; use 'sum' or \
                  'count', or leave the column as it is with ignore_retract"

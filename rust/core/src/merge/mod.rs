@@ -53,4 +53,4 @@ pub use function::{Aggregate, KeepEnd, MergeFunction};
 pub use groups::KeyGroups;
 pub use pick::Winners;
 pub use rule::{DeletePolicy, MergeEngine, MergeRule, NullPolicy, RuleOptions, SequenceGroup};
-pub use user::{PairFunction, PairFunctions};
+pub use user::{PairFunction, PairFunctions, try_function};

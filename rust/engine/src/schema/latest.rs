@@ -11,7 +11,7 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
-use lancemem_core::merge::MergeRule;
+use lancemem_core::merge::{MergeRule, PairFunctions};
 use lancemem_core::types::{Error, Result};
 use object_store::ObjectStoreExt;
 use parking_lot::RwLock;
@@ -58,12 +58,16 @@ impl VersionStamp {
 pub struct LatestBase(RwLock<BaseVersion>);
 
 impl LatestBase {
-    /// The table of the open version `base`, with its merge rule.
+    /// The table of the open version `base`, with its merge rule and the functions that it names.
     ///
     /// # Errors
     /// As [`TableSchema::of`].
-    pub fn new(base: Dataset, rule: Option<Arc<MergeRule>>) -> Result<Arc<Self>> {
-        let schema = Arc::new(TableSchema::of(&base, rule)?);
+    pub fn new(
+        base: Dataset,
+        rule: Option<Arc<MergeRule>>,
+        functions: Arc<PairFunctions>,
+    ) -> Result<Arc<Self>> {
+        let schema = Arc::new(TableSchema::of(&base, rule, functions)?);
         Ok(Arc::new(Self(RwLock::new(BaseVersion { dataset: Arc::new(base), schema }))))
     }
 
@@ -86,7 +90,8 @@ impl LatestBase {
         let schema = if base.schema() == known.dataset.schema() {
             known.schema
         } else {
-            let newest = TableSchema::of(&base, known.schema.rule.clone())?;
+            let (rule, functions) = (known.schema.rule.clone(), known.schema.functions.clone());
+            let newest = TableSchema::of(&base, rule, functions)?;
             let fits = newest.rows.refuse_misfit(&known.schema.rows);
             fits.map_err(|error| in_table(base.uri(), error))?;
             Arc::new(newest)
@@ -157,7 +162,8 @@ impl LatestBase {
         let schema = if base.schema() == known.dataset.schema() {
             known.schema
         } else {
-            Arc::new(TableSchema::of_past(&base, known.schema.rule.clone()).await?)
+            let (rule, functions) = (known.schema.rule.clone(), known.schema.functions.clone());
+            Arc::new(TableSchema::of_past(&base, rule, functions).await?)
         };
         Ok(BaseVersion { dataset: Arc::new(base), schema })
     }

@@ -22,7 +22,7 @@ use lance::dataset::mem_wal::{DatasetMemWalExt, arrow_schema_with_field_ids};
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
 use lancemem_core::format::{RowSchema, TOMBSTONE};
-use lancemem_core::merge::{MergeRule, RuleError};
+use lancemem_core::merge::{MergeRule, PairFunctions, RuleError};
 use lancemem_core::types::{Error, Result};
 
 use crate::errors::Context;
@@ -44,17 +44,25 @@ pub struct TableSchema {
     pub rows: Arc<RowSchema>,
     /// The merge rule, which fits these columns; `None` for plain `deduplicate`.
     pub rule: Option<Arc<MergeRule>>,
+    /// The functions of users that the rule names.
+    pub functions: Arc<PairFunctions>,
     /// The storage schema with the types of Lance's scans.
     plain_storage: SchemaRef,
 }
 
 impl TableSchema {
-    /// The columns of `base`, a table with the merge rule `rule`.
+    /// The columns of `base`, a table with the merge rule `rule`, which names the functions of
+    /// users `functions`.
     ///
     /// # Errors
-    /// An input error for a key that cannot be one, a column with a reserved name, a column that the
-    /// table's file format cannot store, or columns that the rule does not fit.
-    pub fn of(base: &Dataset, rule: Option<Arc<MergeRule>>) -> Result<Self> {
+    /// An input error for a key that cannot be one, a column with a reserved name, a column that
+    /// the table's file format cannot store, columns that the rule does not fit, or a function that
+    /// is not loaded.
+    pub fn of(
+        base: &Dataset,
+        rule: Option<Arc<MergeRule>>,
+        functions: Arc<PairFunctions>,
+    ) -> Result<Self> {
         refuse_maps_of_old_formats(base)?;
         let with_ids = Arc::new(with_ids(base.schema()));
         let key = key_of(base)?;
@@ -62,13 +70,14 @@ impl TableSchema {
             let fits = rule.check(&with_ids, &key);
             fits.map_err(|error| rule_in_table(base.uri(), error))?;
         }
-        let rows = RowSchema::with_rule(with_ids, &key, rule.as_deref());
+        let rows = RowSchema::with_rule(with_ids, &key, rule.as_deref(), &functions);
         let rows = rows.map_err(|error| in_table(base.uri(), error))?;
         Ok(Self {
             columns: Arc::new(Schema::from(base.schema())),
             plain_storage: Arc::new(plain_schema(rows.storage())),
             rows: Arc::new(rows),
             rule,
+            functions,
         })
     }
 
@@ -77,12 +86,16 @@ impl TableSchema {
     ///
     /// # Errors
     /// As [`Self::of`]; a storage error.
-    pub async fn of_past(base: &Dataset, rule: Option<Arc<MergeRule>>) -> Result<Self> {
+    pub async fn of_past(
+        base: &Dataset,
+        rule: Option<Arc<MergeRule>>,
+        functions: Arc<PairFunctions>,
+    ) -> Result<Self> {
         let is_ruled = rule.is_some() && {
             let details = base.mem_wal_index_details().await;
             details.context("reading the MemWAL index")?.is_some()
         };
-        Self::of(base, rule.filter(|_| is_ruled))
+        Self::of(base, rule.filter(|_| is_ruled), functions)
     }
 }
 

@@ -29,7 +29,8 @@ use lancemem_core::merge::RuleOptions;
 use lancemem_core::types::{Result, WriterConfig};
 
 pub use catalog::{
-    Catalog, CreateOptions, Location, MaintenanceConfig, Shard, ShardLog, TableStats, TableVersion,
+    Catalog, CreateOptions, FunctionLoader, Location, MaintenanceConfig, Shard, ShardLog,
+    TableStats, TableVersion,
 };
 pub use maintain::{
     DeletionVectorResult, FlushResult, FlushedLog, MaintenanceStats, MaxTokenLength,

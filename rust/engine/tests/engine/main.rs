@@ -17,6 +17,7 @@ mod indexes;
 mod input_changes;
 mod lingering;
 mod lookups;
+mod merge_functions;
 mod merge_rules;
 mod model;
 mod parts;

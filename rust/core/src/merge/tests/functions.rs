@@ -4,14 +4,17 @@
 //! overflows, NaN, zeros, empty lists, bitmaps of other programs, functions of users.
 //! Does not own: rules of rows (`verbs`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::builder::{Int64Builder, ListBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int8Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, Decimal128Array, Float64Array, Int8Array, Int64Array,
-    LargeStringArray, ListArray, RecordBatch, StringArray, StringViewArray, new_null_array,
+    Array, ArrayRef, BinaryArray, Decimal128Array, FixedSizeListArray, Float32Array, Float64Array,
+    Int8Array, Int64Array, LargeStringArray, ListArray, RecordBatch, StringArray, StringViewArray,
+    new_null_array,
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
@@ -21,7 +24,7 @@ use roaring::RoaringBitmap;
 use super::table::{names, schema_of};
 use crate::merge::{
     Aggregate, Fold, KeepEnd, KeyGroups, MergeEngine, MergeFunction, MergeRule, PairFunction,
-    PairFunctions, RuleError, RuleOptions, Verb,
+    PairFunctions, RuleError, RuleOptions, Verb, try_function,
 };
 use crate::{Error, Result};
 
@@ -447,6 +450,76 @@ fn what_a_function_of_a_user_returns_is_checked() {
         assert!(error.contains("function 'pkg.merge:f' of column 'v'"), "{error}");
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// Adds, and counts its calls and their pairs.
+#[derive(Debug, Default)]
+struct Counted {
+    calls: AtomicUsize,
+    pairs: AtomicUsize,
+}
+
+impl PairFunction for Arc<Counted> {
+    fn combine(&self, older: &ArrayRef, newer: &ArrayRef) -> Result<ArrayRef> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.pairs.fetch_add(older.len(), Ordering::Relaxed);
+        let pairs = older.as_primitive::<Int64Type>().values().iter();
+        let pairs = pairs.zip(newer.as_primitive::<Int64Type>().values());
+        Ok(Arc::new(pairs.map(|(older, newer)| older + newer).collect::<Int64Array>()))
+    }
+}
+
+#[test]
+fn the_events_of_a_busy_key_take_few_calls() {
+    let counted = Arc::new(Counted::default());
+    let column = user(counted.clone());
+    let stored = column.stored(&ints(&(1..=1_000).collect::<Vec<_>>()), Verb::Put).unwrap();
+    let folded = column.fold(&[stored]).unwrap();
+    assert_eq!(folded.column(1), &ints(&[500_500]));
+    assert_eq!(counted.calls.load(Ordering::Relaxed), 10);
+    assert_eq!(counted.pairs.load(Ordering::Relaxed), 999);
+}
+
+/// Returns the newer values with nested fields that have no ids.
+#[derive(Debug)]
+struct Plain;
+
+impl PairFunction for Plain {
+    fn combine(&self, _: &ArrayRef, newer: &ArrayRef) -> Result<ArrayRef> {
+        let vectors = newer.as_fixed_size_list();
+        let item = Arc::new(Field::new("value", DataType::Float32, true));
+        let plain = FixedSizeListArray::new(item, 2, vectors.values().clone(), None);
+        Ok(Arc::new(plain))
+    }
+}
+
+#[test]
+fn a_function_of_a_user_need_not_keep_the_ids_of_nested_fields() {
+    let id = HashMap::from([("lance:field_id".to_owned(), "2".to_owned())]);
+    let item = Arc::new(Field::new("item", DataType::Float32, true).with_metadata(id));
+    let of = DataType::FixedSizeList(item.clone(), 2);
+    let options = RuleOptions {
+        merge_engine: MergeEngine::Aggregation,
+        merge_functions: [("v".to_owned(), "pkg.merge:f".to_owned())].into(),
+        ..RuleOptions::default()
+    };
+    let function: Arc<dyn PairFunction> = Arc::new(Plain);
+    try_function("v", "pkg.merge:f", function.as_ref(), &of).unwrap();
+    let functions = PairFunctions::from([("pkg.merge:f".to_owned(), function)]);
+    let column = Column::with(&of, &options, &functions).unwrap();
+    let items: ArrayRef = Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0, 4.0]));
+    let vectors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 2, items, None));
+    assert_eq!(&column.value(&vectors), &vectors.slice(1, 1));
+}
+
+#[test]
+fn a_function_is_tried_with_arrays_that_have_no_values() {
+    let returned = Returns(Ok(floats(&[])));
+    let error = try_function("v", "pkg.merge:f", &returned, &DataType::Int64).unwrap_err();
+    let expected = "a trial with two empty arrays: function 'pkg.merge:f' of column 'v' returned \
+                    double, expected int64";
+    assert_eq!(error.to_string(), expected);
+    try_function("v", "pkg.merge:f", &returned, &DataType::Float64).unwrap();
 }
 
 #[test]

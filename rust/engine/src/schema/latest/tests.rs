@@ -87,7 +87,7 @@ async fn opened(folder: &LocalPath) -> (Arc<CleanedUp>, Arc<LatestBase>) {
         .load()
         .await
         .unwrap();
-    (handler, LatestBase::new(base, None).unwrap())
+    (handler, LatestBase::new(base, None, Arc::default()).unwrap())
 }
 
 /// Lance reads a small manifest at once and a large one in parts, with a different error for each.

@@ -49,8 +49,9 @@ impl Table {
     /// widened when they are read.
     ///
     /// # Errors
-    /// An input error, with nothing written, for any other change of type, and for a column of the
-    /// primary key, inside a struct or with an index. A storage error after repeated conflicts.
+    /// An input error, with nothing written, for any other change of type, for a column of the
+    /// primary key, inside a struct or with an index, and where the merge function of the column
+    /// does not take the type. A storage error after repeated conflicts.
     #[boxed]
     pub async fn alter_column(&self, column: &str, to: &DataType) -> Result<u64> {
         let sharding = self.sharding().and_then(Sharding::column);
@@ -61,6 +62,7 @@ impl Table {
                 self.uri()
             )));
         }
+        self.catalog.try_function(column, to).await?;
         let operation = |base: Arc<Dataset>| async move {
             let plan = Widening::plan(&base, column, to).await?;
             let fragments = plan.fragments(&base).await?;

@@ -28,6 +28,7 @@ use uuid::Uuid;
 use super::claims::ShardTurns;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
+use super::merge_functions::{checked_rule, rule_for};
 use super::merge_gate::{RuledUse, refuse_unsupported};
 use super::progress::details_of;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
@@ -42,7 +43,7 @@ use crate::changes::{
 use crate::compaction::committing;
 use crate::deletion_vectors::switch;
 use crate::errors::{Context, from_create};
-use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats, rule_in_table, with_ids};
+use crate::schema::{key_of, newest_of, refuse_structs_of_old_formats, rule_in_table};
 use crate::sstable::sync_base;
 use crate::table::Table;
 
@@ -191,7 +192,7 @@ impl Catalog {
         options.sharding.validate(&schema, &options.primary_key)?;
         refuse_changelog(location.uri(), &schema, options)?;
         let columns = Columns::try_from(schema.as_ref()).context("numbering the columns")?;
-        let rule = rule_for(location.uri(), &columns, &options.primary_key, &options.rule)?;
+        let rule = checked_rule(&location, &columns, &options.primary_key, &options.rule).await?;
         if options.changelog == Changelog::Flushed {
             refuse_unsupported(location.uri(), rule.as_ref(), RuledUse::FlushedChanges)?;
         }
@@ -334,22 +335,6 @@ struct IndexSettings<'a> {
     maintenance: &'a MaintenanceConfig,
 }
 
-/// The rule of `options` for a table with these columns; `None` for plain `deduplicate`.
-pub(super) fn rule_for(
-    uri: &str,
-    columns: &Columns,
-    key: &[String],
-    options: &RuleOptions,
-) -> Result<Option<MergeRule>> {
-    if options.is_plain() {
-        return Ok(None);
-    }
-    let rule = MergeRule::new(options, &with_ids(columns), key);
-    let rule = rule.map_err(|error| rule_in_table(uri, error))?;
-    refuse_unsupported(uri, Some(&rule), RuledUse::Create)?;
-    Ok(Some(rule))
-}
-
 /// Refuses a changelog that the table could not have.
 fn refuse_changelog(uri: &str, schema: &Schema, options: &CreateOptions) -> Result<()> {
     match options.changelog {
@@ -399,7 +384,7 @@ async fn enable(
     }
     sharding.validate(&schema, &key)?;
     refuse_unstorable(&schema)?;
-    rule_for(location.uri(), base.schema(), &key, rule)?;
+    checked_rule(&location, base.schema(), &key, rule).await?;
     let action = format!("adding the MemWAL index to table {}", location.uri());
     let store = location.store(&base, config.fsync).await?;
     if !location.is_local() {

@@ -1,9 +1,10 @@
 //! The location of a table: its URI and the options of its store.
 //!
 //! Owns: the URI with its storage options, and opening Lance's object store and the engine's from
-//! them, so that base table and shards share credentials and settings.
+//! them, so that base table and shards share credentials and settings. It carries the loader of
+//! merge functions from the caller to the catalog.
 //! Does not own: the meaning of the options; Lance documents them, and `store_options` checks a
-//! few.
+//! few. When functions are loaded (`merge_functions`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use lance_io::object_store::{
 use lancemem_core::store::Store;
 use lancemem_core::types::{Error, Result};
 
+use super::merge_functions::FunctionLoader;
 use super::single_flight::session;
 use super::store_options::{check_settings, hide_secrets};
 use crate::errors::{Context, from_base, from_create, from_open, has_no_file, is_absent};
@@ -28,12 +30,13 @@ use crate::schema::{keep_indexes, read_newest};
 pub struct Location {
     uri: String,
     storage_options: HashMap<String, String>,
+    loader: Option<Arc<dyn FunctionLoader>>,
 }
 
 impl Location {
     /// The table at `uri`, with store options from the environment of the process.
     pub fn new(uri: impl Into<String>) -> Self {
-        Self { uri: uri.into(), storage_options: HashMap::new() }
+        Self { uri: uri.into(), storage_options: HashMap::new(), loader: None }
     }
 
     /// The same table with options of its store, under Lance's names. No error and no log line of
@@ -42,6 +45,18 @@ impl Location {
     pub fn with_storage_options(self, storage_options: HashMap<String, String>) -> Self {
         hide_secrets(storage_options.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         Self { storage_options, ..self }
+    }
+
+    /// The same table with the way in which this process loads the functions of users that a merge
+    /// rule names. Without one, a table with such a rule cannot be created or opened.
+    #[must_use]
+    pub fn with_functions(self, loader: Arc<dyn FunctionLoader>) -> Self {
+        Self { loader: Some(loader), ..self }
+    }
+
+    /// The loader of merge functions.
+    pub(super) const fn functions(&self) -> Option<&Arc<dyn FunctionLoader>> {
+        self.loader.as_ref()
     }
 
     /// The same table with a normalized URI, which base table and shards share.

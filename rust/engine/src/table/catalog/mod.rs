@@ -8,8 +8,9 @@
 //! moves no SSTable (`maintain`).
 //!
 //! Reading order: `location` (with `store_options` and `single_flight`), `schema_rules`,
-//! `maintenance_config`, `specifications`, `merge_gate`, `open`, `create`, `primary_key`, `removal`, `progress`, `commit`,
-//! `field_ids`, `claims`, `shards`, `foreign`, `missing`, `logs`, `history`, `alter_column`.
+//! `maintenance_config`, `specifications`, `merge_gate`, `merge_functions`, `open`, `create`,
+//! `primary_key`, `removal`, `progress`, `commit`, `field_ids`, `claims`, `shards`, `foreign`,
+//! `missing`, `logs`, `history`, `alter_column`.
 //!
 //! What the other wings call:
 //!
@@ -31,6 +32,7 @@ mod history;
 mod location;
 mod logs;
 mod maintenance_config;
+mod merge_functions;
 mod merge_gate;
 mod missing;
 mod open;
@@ -65,6 +67,7 @@ pub use history::TableVersion;
 pub use location::Location;
 pub use logs::ShardLog;
 pub use maintenance_config::MaintenanceConfig;
+pub use merge_functions::FunctionLoader;
 pub(super) use merge_gate::{RuledUse, refuse_unsupported};
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};

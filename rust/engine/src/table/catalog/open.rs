@@ -2,7 +2,8 @@
 //!
 //! Owns: reading key, sharding, merge rule and settings from the MemWAL index, and the proof that an object
 //! store honours conditional writes.
-//! Does not own: looking for a newer version (`crate::schema`), or the location (`location`).
+//! Does not own: loading functions of users (`merge_functions`), looking for a newer version
+//! (`crate::schema`), or the location (`location`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,10 +20,11 @@ use super::Catalog;
 use super::create::table_id_of;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
+use super::merge_functions::load;
 use super::merge_gate::{RuledUse, refuse_unsupported};
 use super::progress::{compacted_in, details_of};
 use super::specifications::Specifications;
-use crate::schema::{BaseVersion, LatestBase, VersionStamp, key_of};
+use crate::schema::{BaseVersion, LatestBase, VersionStamp, key_of, with_ids};
 
 impl Catalog {
     /// As [`crate::table::Table::open`].
@@ -52,13 +54,14 @@ impl Catalog {
         let persisted = &details.writer_config_defaults;
         let defaults = WriterConfig::default().with_defaults(persisted)?;
         let maintenance_defaults = MaintenanceConfig::default().with_defaults(persisted)?;
+        let functions = load(&location, rule.as_deref(), &with_ids(base.schema())).await?;
         let store = location.store(&base, defaults.fsync).await?;
         Ok(Self {
             location,
             flushed_indexes: Arc::default(),
             index_makers: Arc::default(),
             compacted: Mutex::new(Some((base.version().version, Arc::new(compacted_in(details))))),
-            base: LatestBase::new(base, rule.clone())?,
+            base: LatestBase::new(base, rule.clone(), functions)?,
             key,
             sharding,
             sharding_record,

@@ -10,8 +10,8 @@ use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::merge::RuleOptions;
 use lancemem_core::types::{Error, Result};
 
-use super::create::rule_for;
 use super::location::Location;
+use super::merge_functions::checked_rule;
 use super::progress::details_of;
 use super::schema_rules::{KEY_POSITION, with_key};
 use crate::compaction::committing;
@@ -60,7 +60,7 @@ impl Location {
         }
         with_key(&Schema::from(base.schema()), key).map_err(|error| in_table(self.uri(), error))?;
         if let Some(rule) = rule {
-            rule_for(self.uri(), base.schema(), key, rule)?;
+            checked_rule(self, base.schema(), key, rule).await?;
         }
         let action = format!("setting the primary key of table {}", self.uri());
         let mut base = committing(&base).await.context(&action)?;
