@@ -29,9 +29,10 @@ OUT = ROOT / "out" / "bench-spark"
 MERGED = (
     "Each engine runs as above; a table has a key and four columns. After the batches the number",
     "and the hash of its rows are compared with those of the same rows folded in plain Spark.",
-    "Other rows fail the bench. `write` is the time of all batches after the first load, `read` the",
-    "time of one read of all rows and columns after the last batch, and `on disk` the size of all",
-    "files of the table after the read.",
+    "Other rows fail the bench. `write` is the time of all batches after the first load, `read`",
+    "the time of one read of all rows and columns after the last batch, and `on disk` the size of",
+    "all files of the table after the read. In brackets are the least and the greatest round; a",
+    "ratio is the median of the ratios of the rounds.",
     "",
     "lancemem, Paimon and Hudi merge when they read, Delta when it writes. Hudi adds up when it",
     "writes, because its `MERGE INTO` refuses `t.n + s.n` for merge on read. For Paimon a null is",

@@ -186,9 +186,9 @@ def merge_clauses(rule: Rule) -> str:
         return "WHEN MATCHED AND s.ts > t.ts THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     value = "t.{0} + s.{0}" if rule.name == "sum" else "s.{0}"
     sets = ", ".join(f"t.{name} = {value.format(name)}" for name in rule.values)
-    names = ", ".join(rule.gives)
-    insert = "INSERT ({}) VALUES ({})".format(names, ", ".join(f"s.{name}" for name in rule.gives))
-    return f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN {insert}"
+    names, values = ", ".join(rule.gives), ", ".join(f"s.{name}" for name in rule.gives)
+    row = f"({names}) VALUES ({values})"
+    return f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT {row}"
 
 
 ENGINES: dict[str, type[RuledEngine]] = {

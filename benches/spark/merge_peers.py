@@ -79,7 +79,7 @@ def lines(
     right: list[int],
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the report, and the names of engines that showed other rows."""
-    ours = _middle(found[case.engines[0]], _both)
+    ours = found[case.engines[0]]
     made, wrong = [], []
     for engine in case.engines:
         label = NAMES[name, engine]
@@ -94,23 +94,33 @@ def lines(
             made.append(f"| {case.title} | {label} | {text} | | | | |")
             wrong.append(f"{name}: {label}")
             continue
-        both = _middle(runs, _both)
-        share = "" if engine == case.engines[0] else f"{both / ours:.1f} x"
+        pairs = zip(runs, ours, strict=True)
+        share = statistics.median(_both(run) / _both(own) for run, own in pairs)
         cells = (
-            case.title, label, _write(name, runs), f"{_middle(runs, _read):.1f} s",
-            f"{both:.1f} s", share, f"{_middle(runs, _bytes) / 1e6:,.0f} MB",
-        )  # fmt: skip
+            case.title,
+            label,
+            _write(name, runs),
+            f"{_middle(runs, _read):.1f} s",
+            _spread([_both(run) for run in runs]),
+            "" if engine == case.engines[0] else f"{share:.1f} x",
+            f"{_middle(runs, _bytes) / 1e6:,.0f} MB",
+        )
         made.append(f"| {' | '.join(cells)} |")
     return made, wrong
+
+
+def _spread(times: list[float]) -> str:
+    """Return the median in seconds, and between which times it lies."""
+    middle = f"{statistics.median(times):.1f} s"
+    return middle if len(times) == 1 else f"{middle} ({min(times):.1f} to {max(times):.1f})"
 
 
 def _write(name: str, runs: list[dict[str, Any]]) -> str:
     took = f"{_middle(runs, lambda run: float(sum(run['writes']))):.1f} s"
     if name != "late":
         return took
-    return (
-        f"{took} (p50 {_middle(runs, lambda run: statistics.median(run['writes'])) * 1e3:.0f} ms)"
-    )
+    middle = _middle(runs, lambda run: statistics.median(run["writes"]))
+    return f"{took} (p50 {middle * 1e3:.0f} ms)"
 
 
 def _middle(runs: list[dict[str, Any]], number: Callable[[dict[str, Any]], float]) -> float:
