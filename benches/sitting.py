@@ -60,6 +60,7 @@ PARTS = [
     _of("search", quick=("--quick",)),
     _of("search.text", quick=("--rounds", "1"), writes=False),
     _of("held_shards", quick=("--rounds", "5"), writes=False),
+    # With merge engines: all cases of Spark have one page.
     _of("spark", quick=("--quick", "--rounds", "1", "--minutes", "3")),
     Part("roaring", (*PYTHON, "benches.roaring"), None),
     Part("put.rs", (*_CARGO, "--bench", "put"), None, writes=False),

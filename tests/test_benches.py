@@ -1,8 +1,9 @@
 """What the benches print and write: which side is faster, tables, pictures and a sitting.
 
-Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, and that a
-sitting of all benches replaces and resumes nothing, and ends its bench when it is ended. Not here:
-any measurement.
+Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, the lines
+of merge engines in Spark, and that a sitting of all benches replaces and resumes nothing, and ends
+its bench when it is ended. Not here: any measurement, and which rows a merge engine shows
+(tests/spark/test_merge_benches.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ pytest.importorskip("matplotlib")
 from matplotlib import pyplot as plt
 
 from benches import pages, sitting
+from benches.spark import merge_peers, peers
 from benches.spark import picture as spark_picture
 from benches.write import machine, picture, report
 from benches.write.stats import Comparison, Goal
@@ -125,6 +127,89 @@ def test_the_picture_of_spark_has_absolute_rates_and_times() -> None:
         ("4 writers, s", "Delta 4.4.0", None, "not done after 10 minutes"),
         ("load and read, s", "Paimon 0.9.0", None, "not run"),
     ]
+
+
+MERGED = peers.Case("20 rows, 2 x 4 updates", ("lancemem", "paimon", "delta", "hudi"), 20, 2)
+RIGHT = [20, 7]
+
+
+def ran(writes: list[float], read: float, check: list[int], spark: str = "4.1.0") -> dict[str, Any]:
+    return {"spark": spark, "writes": writes, "read": read, "bytes": 5e6, "check": check}
+
+
+def test_merge_engines_are_compared_by_write_and_read_and_wrong_rows_are_no_result() -> None:
+    found = {
+        "lancemem": [ran([1.0, 2.0], 1.0, RIGHT), ran([2.0, 2.0], 2.0, RIGHT)],
+        "paimon": [ran([5.0, 2.0], 1.0, RIGHT, "3.5.9"), ran([9.0, 8.0], 1.0, RIGHT, "3.5.9")],
+        "delta": [ran([0.1, 0.1], 0.1, RIGHT), ran([0.1, 0.1], 0.1, [20, 8])],
+    }
+    failed = {"hudi": "not done after 30 minutes"}
+    lines, wrong = merge_peers.lines("partial", MERGED, found, failed, RIGHT)
+    ours, paimon, delta, hudi = spark_picture.rows_of("\n".join(lines))
+    assert ours[1:] == [
+        "lancemem `partial_update` (Spark 4.1.0)",
+        "3.5 s",
+        "1.5 s",
+        "5.0 s (4.0 to 6.0)",
+        "",
+        "5 MB",
+    ]
+    assert paimon[1:3] == ["Paimon 0.9.0 `partial-update` (Spark 3.5.9)", "12.0 s"]
+    assert paimon[4:6] == ["13.0 s (8.0 to 18.0)", "2.5 x"]
+    assert delta[2] == "wrong rows: [20, 8], and the model has [20, 7]"
+    assert hudi[2] == "not run: not done after 30 minutes"
+    assert {len(cells) for cells in (ours, paimon, delta, hudi)} == {7}
+    assert wrong == ["partial: Delta 4.4.0 `MERGE` that sets two columns (Spark 4.1.0)"]
+
+
+def test_the_line_of_a_stream_has_the_median_of_its_micro_batches() -> None:
+    case = peers.Case("a stream", ("lancemem",), 1_000, 3)
+    found = {"lancemem": [ran([0.1, 0.2, 0.9], 1.0, RIGHT)]}
+    lines, _ = merge_peers.lines("late", case, found, {}, RIGHT)
+    assert "| 1.2 s (p50 200 ms) | 1.0 s | 2.2 s |" in lines[0]
+
+
+def test_each_merge_case_has_peers_and_its_lines_are_in_no_panel_of_the_picture(
+    tmp_path: Path,
+) -> None:
+    found = merge_peers.cases(1)
+    assert [(case.rows, case.batches) for case in found.values()] == [
+        (10_000_000, 10),
+        (10_000_000, 10),
+        (1_000_000, 200),
+    ]
+    assert {"lancemem", "paimon", "delta", "hudi"} <= set.intersection(
+        *(set(case.engines) for case in found.values())
+    )
+    page = "\n".join(
+        line
+        for name, case in found.items()
+        for line in merge_peers.lines(
+            name,
+            case,
+            {case.engines[0]: [ran([1.0], 1.0, RIGHT)]},
+            dict.fromkeys(case.engines[1:], "x"),
+            RIGHT,
+        )[0]
+    )
+    rows = spark_picture.rows_of(page)
+    assert len(rows) == 14
+    assert spark_picture.rates(rows) == []
+    assert spark_picture.times(rows) == []
+    spark_picture.draw(page, tmp_path / "spark.png")
+
+
+def test_the_page_of_spark_has_a_section_of_merge_engines_in_each_sitting() -> None:
+    pytest.importorskip("pyspark")
+    from benches.spark import __main__ as spark  # noqa: PLC0415 - few environments have Spark
+
+    text = spark.report({"cpu": "one"}, [], [], ["| a case | lancemem |"], quick=True)
+    before, merged = text.split("## Merge engines")
+    assert "beside it" in before
+    assert merged.strip().endswith("\n".join([*merge_peers.HEAD, "| a case | lancemem |"]))
+    assert set(merge_peers.cases(10)) == set(merge_peers.cases(1)) <= set(spark.NAMES)
+    [part] = [part for part in sitting.PARTS if part.name == "spark"]
+    assert "--only" not in {*part.command, *part.full, *(part.quick or ())}
 
 
 def test_a_page_of_a_sitting_is_not_replaced(tmp_path: Path) -> None:

@@ -8,18 +8,36 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from benches import pages
-from benches.spark import cases, engines, files, peers, picture
+from benches.spark import cases, engines, files, merge_peers, peers, picture
 from benches.write.machine import commit, load, machine
 from lancemem.spark import configure
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 HERE = {**cases.CASES, "files": files.measure}
+NAMES = [*HERE, *peers.cases(1), *merge_peers.cases(1)]
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benches" / "RESULTS-spark.md"
 OUT = ROOT / "out" / "bench-spark"
+
+MERGED = (
+    "Each engine runs as above; a table has a key and four columns. After the batches the number",
+    "and the hash of its rows are compared with those of the same rows folded in plain Spark.",
+    "Other rows fail the bench. `write` is the time of all batches after the first load, `read`",
+    "the time of one read of all rows and columns after the last batch, and `on disk` the size of",
+    "all files of the table after the read. In brackets are the least and the greatest round; a",
+    "ratio is the median of the ratios of the rounds.",
+    "",
+    "lancemem, Paimon and Hudi merge when they read, Delta when it writes. Hudi adds up when it",
+    "writes, because its `MERGE INTO` refuses `t.n + s.n` for merge on read. For Paimon a null is",
+    "a column that is not given. An event out of order is up to ten micro-batches late, at random.",
+)
 
 
 def session(folder: Path) -> SparkSession:
@@ -42,7 +60,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows; writes to out/")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds of each case")
     parser.add_argument("--minutes", type=int, default=30, help="of one engine in one case")
-    parser.add_argument("--only", choices=sorted({*HERE, *peers.cases(1)}), help="one case")
+    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="CASE",
+                        help=f"some cases of {', '.join(NAMES)}")  # fmt: skip
     pages.add_option(parser)
     chosen = parser.parse_args()
     partial = chosen.quick or chosen.only
@@ -50,22 +69,32 @@ def main() -> None:
     image = OUT / picture.PICTURE.name if partial else picture.PICTURE
     image = pages.place(image, chosen.results)
     scale = 10 if chosen.quick else 1
+    only = chosen.only or NAMES
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        lines = here(folder, scale, chosen.rounds, chosen.only)
+        lines = here(folder, scale, chosen.rounds, only)
         facts = machine(folder)
-    beside = []
+    beside: list[str] = []
     for name, case in peers.cases(scale).items():
-        if chosen.only in (None, name):
+        if name in only:
             beside += shown(peers.measure(name, case, chosen.rounds, chosen.minutes))
-    text = report(facts, lines, beside, quick=chosen.quick)
+    merged: list[str] = []
+    wrong: list[str] = []
+    for name, case in merge_peers.cases(scale).items():
+        if name in only:
+            made, others = merge_peers.measure(name, case, chosen.rounds, chosen.minutes)
+            merged += shown(made)
+            wrong += others
+    text = report(facts, lines, beside, merged, quick=chosen.quick)
     page.write_text(text)
     picture.draw(text, image)
+    if wrong:
+        raise SystemExit(f"wrong rows, see {page}: {'; '.join(wrong)}")
 
 
-def here(folder: Path, scale: int, rounds: int, only: str | None) -> list[str]:
+def here(folder: Path, scale: int, rounds: int, only: Collection[str]) -> list[str]:
     """Measure the cases of one session."""
-    chosen = {name: case for name, case in HERE.items() if only in (None, name)}
+    chosen = {name: case for name, case in HERE.items() if name in only}
     if not chosen:
         return []
     spark = session(folder)
@@ -83,7 +112,9 @@ def shown(lines: list[str]) -> list[str]:
     return lines
 
 
-def report(facts: dict[str, str], lines: list[str], beside: list[str], *, quick: bool) -> str:
+def report(
+    facts: dict[str, str], lines: list[str], beside: list[str], merged: list[str], *, quick: bool
+) -> str:
     """Return the page."""
     return "\n".join(
         [
@@ -106,6 +137,13 @@ def report(facts: dict[str, str], lines: list[str], beside: list[str], *, quick:
             "| case | engine | time | times lancemem's |",
             "| --- | --- | --- | --- |",
             *beside,
+            "",
+            "## Merge engines",
+            "",
+            *MERGED,
+            "",
+            *merge_peers.HEAD,
+            *merged,
             "",
         ]
     )

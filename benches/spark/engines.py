@@ -15,12 +15,12 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -42,6 +42,8 @@ class Engine(ABC):
     """A table in a folder, and the operations of a bench."""
 
     packages: ClassVar[str] = ""
+    # The columns of the table; the first one is its key.
+    ddl: str = DDL
 
     def __init__(self, folder: Path) -> None:
         """Name the folder; no table is created yet."""
@@ -92,6 +94,9 @@ class Engine(ABC):
         """Read all rows and columns inside Spark, for one number."""
 
 
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
+
+
 class Lancemem(Engine):
     """Ours: four shards, merge on read."""
 
@@ -106,15 +111,24 @@ class Lancemem(Engine):
 
         return LancememTable.forPath(self.spark, self.place)
 
+    def options(self) -> dict[str, Any]:
+        """Name further properties of the table."""
+        return {}
+
     def lay(self, rows: DataFrame) -> None:
         """Upsert, flush, compact."""
         import lancemem  # noqa: PLC0415 - as above
         from lancemem.spark import LancememTable  # noqa: PLC0415 - as above
 
         shards = lancemem.bucket("id", 4)
-        schema = DDL.replace("id long", "id long not null")
+        schema = self.ddl.replace("id long", "id long not null")
         table = LancememTable.create(
-            self.spark, self.place, schema=schema, primary_key="id", sharding=shards
+            self.spark,
+            self.place,
+            schema=schema,
+            primary_key="id",
+            sharding=shards,
+            **self.options(),
         )
         table.upsert(rows)
         table.flush()
@@ -202,15 +216,17 @@ class Delta(Engine):
         """Write a table."""
         rows.write.format("delta").save(self.place)
 
+    def clauses(self) -> str:
+        """Name the clauses of a merge of `s` into `t`."""
+        return "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
     def upsert(self, rows: DataFrame) -> None:
         """Merge."""
         # Threads share the names of views.
         view = f"changes_{threading.get_ident()}"
         rows.createOrReplaceTempView(view)
-        self.spark.sql(
-            f"MERGE INTO delta.`{self.place}` t USING {view} s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        )
+        target = f"delta.`{self.place}`"
+        self.spark.sql(f"MERGE INTO {target} t USING {view} s ON t.id = s.id {self.clauses()}")
 
     def read(self) -> None:
         """Scan."""
@@ -231,11 +247,11 @@ class Hudi(Engine):
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         }
 
-    def _write(self, rows: DataFrame, operation: str, mode: str) -> None:
-        options = {
+    def options(self) -> dict[str, str]:
+        """Name the options of a write."""
+        return {
             "hoodie.table.name": "t",
             "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-            "hoodie.datasource.write.operation": operation,
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "k",
             "hoodie.datasource.write.partitionpath.field": "",
@@ -245,6 +261,9 @@ class Hudi(Engine):
             "hoodie.upsert.shuffle.parallelism": "4",
             "hoodie.bulkinsert.shuffle.parallelism": "4",
         }
+
+    def _write(self, rows: DataFrame, operation: str, mode: str) -> None:
+        options = {**self.options(), "hoodie.datasource.write.operation": operation}
         rows.write.format("hudi").options(**options).mode(mode).save(self.place)
 
     def lay(self, rows: DataFrame) -> None:
@@ -272,14 +291,16 @@ class Paimon(Engine):
             "spark.sql.catalog.paimon.warehouse": self.place,
         }
 
+    def options(self) -> dict[str, str]:
+        """Name the properties of the table."""
+        return {"primary-key": "id", "bucket": "4"}
+
     def lay(self, rows: DataFrame) -> None:
         """Create the table and insert."""
         self.spark.sql("CREATE DATABASE IF NOT EXISTS paimon.bench")
-        columns = DDL.replace(" long", " BIGINT")
-        self.spark.sql(
-            f"CREATE TABLE paimon.bench.t ({columns}) "
-            "TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '4')"
-        )
+        columns = self.ddl.replace(" long", " BIGINT")
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self.options().items())
+        self.spark.sql(f"CREATE TABLE paimon.bench.t ({columns}) TBLPROPERTIES ({properties})")
         self.upsert(rows)
 
     def upsert(self, rows: DataFrame) -> None:
@@ -429,20 +450,23 @@ def load(engine: Engine, rows: int, batches: int, step: int = 5) -> dict[str, An
 CASES = {"micro": micro, "writers": writers, "load": load, "changes": changes}
 
 
-def main() -> None:
-    """Run one case of one engine."""
-    parser = argparse.ArgumentParser(prog="python -m benches.spark.engines")
-    parser.add_argument("engine", choices=sorted(ENGINES))
-    parser.add_argument("case", choices=sorted(CASES))
+def run(
+    engines: Mapping[str, type[AnyEngine]],
+    cases: Mapping[str, Callable[[AnyEngine, int, int], dict[str, Any]]],
+) -> None:
+    """Run one case of one engine, as the command line has them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("engine", choices=sorted(engines))
+    parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--batches", type=int, required=True)
     chosen = parser.parse_args()
-    engine = ENGINES[chosen.engine](chosen.folder)
-    found = CASES[chosen.case](engine, chosen.rows, chosen.batches)
+    engine = engines[chosen.engine](chosen.folder)
+    found = cases[chosen.case](engine, chosen.rows, chosen.batches)
     print(json.dumps({"spark": engine.spark.version, **found}), flush=True)
     engine.spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run(ENGINES, CASES)

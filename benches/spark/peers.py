@@ -23,6 +23,8 @@ SPARKS = {
     "lancemem-jobs": "4.1.0",
     "lancemem-feed": "4.1.0",
     "delta-feed": "4.1.0",
+    "keep-newest": "4.1.0",
+    "fold": "4.1.0",
     "collect": "4.1.0",
     "pylance": "4.1.0",
     "delta": "4.1.0",
@@ -51,6 +53,8 @@ class Case:
     engines: tuple[str, ...]
     rows: int
     batches: int
+    # What runs one engine.
+    module: str = "benches.spark.engines"
 
 
 def cases(scale: int) -> dict[str, Case]:
@@ -76,20 +80,8 @@ def cases(scale: int) -> dict[str, Case]:
 
 
 def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
-    """Run the engines in turn, each with a time limit, and return the lines of the report."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    failed: dict[str, str] = {}
-    for _ in range(rounds):
-        for engine in case.engines:
-            if engine in failed:
-                continue
-            print(f"{name}: {engine} ...", flush=True)
-            try:
-                found.setdefault(engine, []).append(_run(engine, name, case, minutes))
-            except RuntimeError as error:
-                if engine == case.engines[0]:
-                    raise  # without its first engine a case has no comparison
-                failed[engine] = str(error)
+    """Run the engines, and return the lines of the report."""
+    found, failed = take_turns(name, case, rounds, minutes)
     ours = _cost(name, found[case.engines[0]])
     lines = []
     for engine in case.engines:
@@ -101,6 +93,39 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
         label = f"{NAMES[engine]} (Spark {runs[0]['spark']})"
         lines.append(f"| {case.title} | {label} | {_text(name, runs)} | {share} |")
     return lines
+
+
+def take_turns(
+    name: str, case: Case, rounds: int, minutes: int
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """Run the engines in turn, each with a time limit; one that failed is not run again.
+
+    Args:
+        name: The case, as the command line has it.
+        case: Its engines and its size.
+        rounds: How often each engine runs.
+        minutes: The limit of one run.
+
+    Returns:
+        What each engine printed, round by round, and why the others failed.
+
+    Raises:
+        RuntimeError: The first engine failed: without it the case has no comparison.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    failed: dict[str, str] = {}
+    for _ in range(rounds):
+        for engine in case.engines:
+            if engine in failed:
+                continue
+            print(f"{name}: {engine} ...", flush=True)
+            try:
+                found.setdefault(engine, []).append(run(engine, name, case, minutes))
+            except RuntimeError as error:
+                if engine == case.engines[0]:
+                    raise
+                failed[engine] = str(error)
+    return found, failed
 
 
 def _cost(name: str, runs: list[dict[str, Any]]) -> float:
@@ -124,12 +149,26 @@ def _text(name: str, runs: list[dict[str, Any]]) -> str:
     return f"{cost:.1f} s ({', '.join(parts)})"
 
 
-def _run(engine: str, name: str, case: Case, minutes: int) -> dict[str, Any]:
+def run(engine: str, name: str, case: Case, minutes: int) -> dict[str, Any]:
+    """Run one engine in one case, in a process of its own.
+
+    Args:
+        engine: The engine, as the command line has it.
+        name: The case, likewise.
+        case: Its size, and the module that runs it.
+        minutes: The limit.
+
+    Returns:
+        What the process printed.
+
+    Raises:
+        RuntimeError: The process failed or was not done in time; the reason, for the report.
+    """
     release = SPARKS[engine]
     folder = f".venv/pyspark-{release}"
     environment = {**os.environ, "PYTHONPATH": folder, "PYSPARK_PYTHON": sys.executable}
     with tempfile.TemporaryDirectory() as place:
-        command = [sys.executable, "-m", "benches.spark.engines", engine, name, place]
+        command = [sys.executable, "-m", case.module, engine, name, place]
         command += ["--rows", str(case.rows), "--batches", str(case.batches)]
         try:
             done = subprocess.run(  # noqa: S603 - our own interpreter
