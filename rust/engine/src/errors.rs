@@ -48,6 +48,12 @@ impl<T> Context<T> for Result<T, arrow_schema::ArrowError> {
     }
 }
 
+impl<T> Context<T> for Result<T, JoinError> {
+    fn context(self, action: &str) -> Result<T, Error> {
+        self.map_err(|error| Error::internal(format!("{action}: {error}")).with_source(error))
+    }
+}
+
 /// Converts errors of reads of a flushed SSTable.
 pub trait SsTableErrors<T> {
     /// The converted result. An SSTable is complete and synced before a manifest lists it, so a

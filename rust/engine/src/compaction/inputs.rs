@@ -126,10 +126,7 @@ impl InputSsTables {
             let keys = KeysOfSsTables { of_sstables, newest: Arc::new(newest) };
             Ok(Self { sstables, keys: Some(Arc::new(keys)) })
         });
-        let compared = compared.await;
-        compared.map_err(|error| {
-            Error::internal(format!("comparing the keys of SSTables: {error}")).with_source(error)
-        })?
+        compared.await.context("comparing the keys of SSTables")?
     }
 
     /// The SSTables of a table with a merge rule, whose choice among all rows is `chosen`.
@@ -175,9 +172,7 @@ impl InputSsTables {
             }
             sstables
         });
-        let sstables = bury.await.map_err(|error| {
-            Error::internal(format!("comparing merged rows: {error}")).with_source(error)
-        })?;
+        let sstables = bury.await.context("comparing merged rows")?;
         Ok(Self { sstables, keys: keys_of_all })
     }
 

@@ -5,13 +5,11 @@
 //! Does not own: how they were merged (`merged`), or the file that they are written to (`rewrite`).
 
 use arrow::compute::filter_record_batch;
-use arrow_array::cast::AsArray;
 use arrow_array::{BooleanArray, RecordBatch, RecordBatchOptions};
-use lancemem_core::format::TOMBSTONE;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::Result;
 
 use crate::errors::Context;
-use crate::schema::StoredColumns;
+use crate::schema::{StoredColumns, tombstones};
 use crate::snapshot::Snapshot;
 
 const MERGED: &str = "writing merged rows";
@@ -35,9 +33,7 @@ impl MergedRows {
         for memtable in snapshot.shards.iter().flat_map(|shard| &shard.memtables) {
             let stored = StoredColumns::of(memtable.schema(), &snapshot.columns, &names)?;
             for batch in memtable.batches() {
-                let tombstones = batch.column_by_name(TOMBSTONE).and_then(AsArray::as_boolean_opt);
-                let missing = || Error::internal(format!("{MERGED}: no column {TOMBSTONE}"));
-                let is_row = BooleanArray::from(!tombstones.ok_or_else(missing)?.values());
+                let is_row = BooleanArray::from(!tombstones(batch, MERGED)?.values());
                 let rows = filter_record_batch(batch, &is_row).context(MERGED)?;
                 if rows.num_rows() == 0 {
                     continue;

@@ -32,7 +32,6 @@ use lance::dataset::transaction::Operation;
 use lance_index::mem_wal;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
-use lancemem_core::merge::Choosing;
 use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
@@ -151,6 +150,43 @@ pub struct Compaction {
     merged: MergedRows,
 }
 
+/// What a compaction moves, and what dies by it.
+struct Inputs {
+    sstables: InputSsTables,
+    dead: BaseRows,
+    merged: MergedRows,
+    late_rows: u64,
+}
+
+impl Inputs {
+    /// The inputs of `snapshot`, as its merge rule says.
+    ///
+    /// # Errors
+    /// A storage error, or damage of an SSTable.
+    async fn of(snapshot: &Arc<Snapshot>, cover: Option<Coverage>) -> Result<Self> {
+        if let Some(rule) = snapshot.rule() {
+            let chosen = Box::pin(ChosenRows::of(snapshot, rule)).await?;
+            let dead = BaseRows::covered(&snapshot.base, chosen.mask.arm(0).as_ref().clone());
+            let late_rows = chosen.late_rows.iter().sum();
+            let sstables = InputSsTables::chosen(snapshot, &chosen).await?;
+            return Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows });
+        }
+        if snapshot.columns.rows.fold().is_some() {
+            let (sstables, merged) =
+                (InputSsTables::merged(snapshot).await?, MergedRows::of(snapshot)?);
+            return Ok(Self { sstables, dead: BaseRows::default(), merged, late_rows: 0 });
+        }
+        let (sstables, dead) = match cover.filter(|_| shows_a_key_once(snapshot)) {
+            Some(cover) => {
+                let sstables = InputSsTables::covered(snapshot, &cover.sstables).await?;
+                (sstables, BaseRows::covered(&snapshot.base, cover.base))
+            }
+            None => (InputSsTables::read(snapshot).await?, BaseRows::default()),
+        };
+        Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows: 0 })
+    }
+}
+
 impl Compaction {
     /// Plans to move every SSTable of `snapshot`, a snapshot without rows in memory. `compacted`
     /// has the newest compacted generation of each shard in the snapshot's base version. With
@@ -172,39 +208,10 @@ impl Compaction {
         } else {
             verified(&snapshot, open, &throttle).await?.into()
         };
-        if let Some(rule) = snapshot.rule() {
-            return Self::plan_by_rule(&snapshot, &rule.clone(), compacted, settings, throttle)
-                .await;
-        }
-        if snapshot.columns.rows.fold().is_some() {
-            let sstables = InputSsTables::merged(&snapshot).await?;
-            let merged = MergedRows::of(&snapshot)?;
-            let plan = Self::with(snapshot, compacted, settings, sstables, BaseRows::default());
-            return Ok(Self { throttle, merged, ..plan });
-        }
-        let (sstables, dead) = match cover.filter(|_| shows_a_key_once(&snapshot)) {
-            Some(cover) => {
-                let sstables = InputSsTables::covered(&snapshot, &cover.sstables).await?;
-                (sstables, BaseRows::covered(&snapshot.base, cover.base))
-            }
-            None => (InputSsTables::read(&snapshot).await?, BaseRows::default()),
-        };
-        let plan = Self::with(snapshot, compacted, settings, sstables, dead);
-        Ok(Self { throttle, ..plan })
-    }
-
-    /// A plan whose throttle is that of its settings.
-    fn with(
-        snapshot: Arc<Snapshot>,
-        compacted: Arc<HashMap<ShardId, Generation>>,
-        settings: CompactionSettings,
-        sstables: InputSsTables,
-        dead: BaseRows,
-    ) -> Self {
+        let Inputs { sstables, dead, merged, late_rows } = Inputs::of(&snapshot, cover).await?;
         let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
-        let throttle = Arc::new(Throttle::new(settings.bytes_per_second));
         let base = snapshot.base.clone();
-        Self {
+        Ok(Self {
             snapshot,
             compacted,
             base,
@@ -214,36 +221,8 @@ impl Compaction {
             dead,
             throttle,
             linked: Vec::new(),
-            late_rows: 0,
-            merged: MergedRows::default(),
-        }
-    }
-
-    /// The plan for a table whose merge rule chooses among the rows of a key, also those of the base
-    /// table.
-    async fn plan_by_rule(
-        snapshot: &Arc<Snapshot>,
-        rule: &Arc<Choosing>,
-        compacted: Arc<HashMap<ShardId, Generation>>,
-        settings: CompactionSettings,
-        throttle: Arc<Throttle>,
-    ) -> Result<Self> {
-        let chosen = Box::pin(ChosenRows::of(snapshot, rule)).await?;
-        let sstables = InputSsTables::chosen(snapshot, &chosen).await?;
-        let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
-        let dead = BaseRows::covered(&snapshot.base, chosen.mask.arm(0).as_ref().clone());
-        Ok(Self {
-            snapshot: snapshot.clone(),
-            compacted,
-            base: snapshot.base.clone(),
-            settings,
-            sstables,
-            decisions,
-            dead,
-            throttle,
-            linked: Vec::new(),
-            late_rows: chosen.late_rows.iter().sum(),
-            merged: MergedRows::default(),
+            late_rows,
+            merged,
         })
     }
 

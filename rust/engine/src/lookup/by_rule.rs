@@ -8,22 +8,23 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use futures::{FutureExt, try_join};
-use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::merge::{Choosing, KeyGroups};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::Result;
 
 use super::pieces::{Answers, Pieces};
 use super::take::{Columns, take};
 use super::wanted::Wanted;
 use super::{FoundRows, all, base, sstables};
 use crate::errors::{Context, SsTableErrors};
-use crate::schema::StoredColumns;
+use crate::schema::{StoredColumns, tombstones};
 use crate::snapshot::{Snapshot, Source, SsTableHandle};
 use crate::visibility::deciding_columns;
+
+/// The action that errors name.
+const LOOKING_UP: &str = "looking up keys";
 
 /// Rows of some keys in one source.
 struct Versions {
@@ -156,7 +157,7 @@ impl Search<'_> {
             let groups = KeyGroups::new(offsets, candidates)?;
             let winners = self.rule.winners(&events, &groups)?;
             for (key, (source, place)) in keys.iter().zip(winners.rows()) {
-                if !is_delete(&events[*source], *place)? {
+                if !tombstones(&events[*source], LOOKING_UP)?.value(*place) {
                     shown[*source].push((*key, *place));
                 }
             }
@@ -172,7 +173,7 @@ impl Search<'_> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = self.columns.stored_schema();
         RecordBatch::try_new_with_options(Arc::new(nullable(schema)), columns.to_vec(), &options)
-            .context("looking up keys")
+            .context(LOOKING_UP)
     }
 
     /// Rows that the answers' columns have.
@@ -180,12 +181,6 @@ impl Search<'_> {
         let named = answers.of.iter().map(|(_, place)| place + 1).max();
         answers.columns.first().map_or(named.unwrap_or_default(), |column| column.len())
     }
-}
-
-fn is_delete(events: &RecordBatch, row: usize) -> Result<bool> {
-    let column = events.column_by_name(TOMBSTONE).and_then(AsArray::as_boolean_opt);
-    let missing = || Error::internal(format!("rows were compared without {TOMBSTONE}"));
-    Ok(column.ok_or_else(missing)?.value(row))
 }
 
 /// The same columns, nullable.

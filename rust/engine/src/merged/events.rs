@@ -9,33 +9,19 @@ use arrow::compute::take_record_batch;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_cast::cast;
 use arrow_schema::{Field, Schema};
-use lancemem_core::format::KeyEncoder;
 use lancemem_core::merge::Fold;
-use lancemem_core::types::{Error, KeyBlock, Result};
+use lancemem_core::types::{Error, Result};
 
 use super::MERGING;
 use crate::errors::{BaseContext, Context, SsTableErrors};
 use crate::lookup::whole_rows;
-use crate::schema::StoredColumns;
 use crate::snapshot::{MemTableView, Snapshot, SsTableHandle};
-use crate::visibility::KeysAbove;
 
 /// Events of one source, in the table's storage schema.
 pub(super) struct SourceEvents {
     pub rows: RecordBatch,
     /// The number of each row's key among the contested ones.
     pub groups: Vec<u32>,
-}
-
-/// The keys of all rows of a MemTable, in the order of its rows.
-pub(super) fn keys_of_memtable(snapshot: &Snapshot, rows: &MemTableView) -> Result<KeysAbove> {
-    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &snapshot.key)?;
-    let mut keys = KeyBlock::default();
-    for batch in rows.batches() {
-        let batch = stored.bring(batch)?;
-        keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
-    }
-    Ok(KeysAbove::MemTable(keys))
 }
 
 /// The rows of the base fragment `id`: positions, ascending, with the groups of their keys.

@@ -31,10 +31,11 @@ use lancemem_core::format::KeyForm;
 use lancemem_core::memtable::MemTable;
 use lancemem_core::merge::{Fold, KeyGroups};
 use lancemem_core::shard::memtable_layout;
-use lancemem_core::types::{Error, Generation, KeyIndexKind, Result};
+use lancemem_core::types::{Generation, KeyIndexKind, Result};
 
 pub use keyed::merged_for;
 
+use crate::errors::Context;
 use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, Source};
 use crate::visibility::{KeysAbove, MergeCache, MergedMemTables, NumberedKeys, NumberedRows};
 use events::{SourceEvents, of_base, of_memtable, of_sstable};
@@ -99,7 +100,7 @@ async fn folded(
     let (rows, fold) = (snapshot.columns.rows.clone(), fold.clone());
     let shards = snapshot.shards.clone();
     let work = move || groups.fold(&shards, &sources, &fold, &rows);
-    SpawnedTask::spawn_blocking(work).await.map_err(ended)?
+    SpawnedTask::spawn_blocking(work).await.context(MERGING)?
 }
 
 /// The keys of all sources above the base table.
@@ -109,12 +110,12 @@ async fn numbered(snapshot: &Snapshot) -> Result<Arc<NumberedKeys>> {
             let keys = async { Ok(KeysAbove::SsTable(sstable.keys(&snapshot.key).await?)) };
             keys.boxed()
         }
-        Source::MemTable(rows) => ready(events::keys_of_memtable(snapshot, rows)).boxed(),
+        Source::MemTable(rows) => ready(KeysAbove::of_memtable(snapshot, rows)).boxed(),
     });
     let above: Vec<KeysAbove> = try_join_all(reads.collect::<Vec<_>>()).await?;
     let form = KeyForm::of(&snapshot.schema, &snapshot.key);
     let keys = SpawnedTask::spawn_blocking(move || NumberedKeys::of(form, above));
-    Ok(Arc::new(keys.await.map_err(ended)??))
+    Ok(Arc::new(keys.await.context(MERGING)??))
 }
 
 /// Keys whose events are folded.
@@ -259,8 +260,4 @@ fn generation_behind(shard: &SnapshotShard) -> Generation {
     let memtables = shard.memtables.iter().map(MemTableView::generation);
     let newest = sstables.chain(memtables).max();
     Generation(newest.map_or(0, Generation::get).saturating_add(1))
-}
-
-fn ended(error: tokio::task::JoinError) -> Error {
-    Error::internal(format!("{MERGING}: {error}")).with_source(error)
 }

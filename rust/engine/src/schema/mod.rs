@@ -14,12 +14,14 @@ mod stored;
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Schema, SchemaRef};
 use lance::Dataset;
 use lance::dataset::mem_wal::{DatasetMemWalExt, arrow_schema_with_field_ids};
 use lance_core::datatypes::{Field as LanceField, Schema as LanceSchema};
 use lance_file::version::ConcreteFileVersion;
-use lancemem_core::format::RowSchema;
+use lancemem_core::format::{RowSchema, TOMBSTONE};
 use lancemem_core::merge::{MergeRule, RuleError};
 use lancemem_core::types::{Error, Result};
 
@@ -170,6 +172,15 @@ pub fn key_of(base: &Dataset) -> Result<Vec<String>> {
         Err(in_table(base.uri(), Error::input(error)))
     };
     schema.unenforced_primary_key().into_iter().map(name_of).collect()
+}
+
+/// Which rows of `batch` are deletes. `action` begins the text of an error.
+///
+/// # Errors
+/// An internal error where the column was not read.
+pub fn tombstones<'a>(batch: &'a RecordBatch, action: &str) -> Result<&'a BooleanArray> {
+    let column = batch.column_by_name(TOMBSTONE).and_then(AsArray::as_boolean_opt);
+    column.ok_or_else(|| Error::internal(format!("{action}: column {TOMBSTONE} was not read")))
 }
 
 /// The error of a merge rule, with the table.

@@ -107,10 +107,7 @@ impl BaseLookup<'_> {
             async move {
                 let rows = found_rows(fragment_of(base, id)?, key, newer, pace, action);
                 let rows = SpawnedTask::spawn(rows).await;
-                let rows = rows.map_err(|error| {
-                    Error::internal(format!("{action}: {error}")).with_source(error)
-                })?;
-                Ok::<_, Error>((id, rows?))
+                Ok::<_, Error>((id, rows.context(action)??))
             }
         });
         let mut found = stream::iter(looks).buffered(self.concurrent);

@@ -14,15 +14,15 @@ use arrow_array::{BooleanArray, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
 use futures::future::{ready, try_join_all};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use lancemem_core::format::{KeyEncoder, KeyForm, TOMBSTONE};
+use lancemem_core::format::{KeyForm, TOMBSTONE};
 use lancemem_core::merge::{Choosing, KeyGroups, REPLACE};
-use lancemem_core::types::{Error, KeyBlock, Result};
+use lancemem_core::types::{Error, Result};
 use roaring::RoaringBitmap;
 
 use super::{DeadRows, KeysAbove, NumberedKeys, NumberedRows, SnapshotMask};
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
-use crate::schema::StoredColumns;
+use crate::schema::{StoredColumns, tombstones};
 use crate::snapshot::{MemTableView, Snapshot, Source, SsTableHandle};
 
 /// The action that errors name.
@@ -53,14 +53,14 @@ impl ChosenRows {
         let form = KeyForm::of(&snapshot.schema, &snapshot.key);
         let (keys, above): (Vec<KeysAbove>, Vec<RowsAbove>) = above.into_iter().unzip();
         let keys = SpawnedTask::spawn_blocking(move || NumberedKeys::of(form, keys));
-        let keys = Arc::new(keys.await.map_err(ended)??);
+        let keys = Arc::new(keys.await.context(CHOOSING)??);
         let ids = snapshot.base.fragments().iter().map(|fragment| fragment.id);
         let looks = ids.map(|id| of_fragment(snapshot, id, keys.clone(), rule.clone()).boxed());
         let looks = stream::iter(looks.collect::<Vec<_>>()).buffered(CONCURRENT);
         let fragments: Vec<RowsOfFragment> = looks.try_collect().await?;
         let rule = rule.clone();
         let chosen = SpawnedTask::spawn_blocking(move || choose(&keys, &above, &fragments, &rule));
-        let mut chosen = chosen.await.map_err(ended)??;
+        let mut chosen = chosen.await.context(CHOOSING)??;
         chosen.mask.live_rows = live_rows(snapshot, &chosen.mask);
         Ok(chosen)
     }
@@ -115,8 +115,7 @@ async fn of_sstable(
         })?;
         *row = true;
     }
-    let events =
-        filter_record_batch(&events, &BooleanArray::from(shown)).context("comparing rows")?;
+    let events = filter_record_batch(&events, &BooleanArray::from(shown)).context(CHOOSING)?;
     Ok((KeysAbove::SsTable(keys), RowsAbove { events, tombstones }))
 }
 
@@ -125,23 +124,16 @@ fn of_memtable(
     rows: &MemTableView,
     rule: &Choosing,
 ) -> Result<(KeysAbove, RowsAbove)> {
-    let wanted: Vec<String> = snapshot.key.iter().cloned().chain(deciding_columns(rule)).collect();
-    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &wanted)?;
-    let (mut keys, mut events) = (KeyBlock::default(), Vec::new());
-    for batch in rows.batches() {
-        let batch = stored.bring(batch)?;
-        keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
-        events.push(rule.events(&batch)?);
-    }
-    let events = concatenated(rule, &events)?;
-    let deletes = events.column_by_name(TOMBSTONE).map(arrow_array::cast::AsArray::as_boolean);
-    let deletes = deletes.map(|deletes| deletes.values().set_indices()).into_iter().flatten();
+    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &deciding_columns(rule))?;
+    let events = rows.batches().map(|batch| rule.events(&stored.bring(batch)?));
+    let events = concatenated(rule, &events.collect::<Result<Vec<_>>>()?)?;
+    let deletes = tombstones(&events, CHOOSING)?.values().set_indices();
     let tombstones = deletes.filter_map(|row| u32::try_from(row).ok()).collect();
-    Ok((KeysAbove::MemTable(keys), RowsAbove { events, tombstones }))
+    Ok((KeysAbove::of_memtable(snapshot, rows)?, RowsAbove { events, tombstones }))
 }
 
 fn concatenated(rule: &Choosing, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    concat_batches(rule.event_schema(), batches).context("comparing rows")
+    concat_batches(rule.event_schema(), batches).context(CHOOSING)
 }
 
 /// The live rows of the base fragment `id` whose keys are in `keys`.
@@ -223,8 +215,4 @@ fn live_rows(snapshot: &Snapshot, mask: &SnapshotMask) -> Option<usize> {
     let arms = 0..=snapshot.sources().count();
     let dead: u64 = arms.map(|arm| mask.arm(arm).len()).sum();
     rows.checked_sub(usize::try_from(dead).ok()?)
-}
-
-fn ended(error: tokio::task::JoinError) -> Error {
-    Error::internal(format!("{CHOOSING}: {error}")).with_source(error)
 }

@@ -53,9 +53,7 @@ pub async fn found_rows(
                 }
                 let rows = move || rows_of(&batch, first, &key, &newer);
                 let rows = tokio::task::spawn_blocking(rows).await;
-                rows.map_err(|error| {
-                    Error::internal(format!("{action}: {error}")).with_source(error)
-                })?
+                rows.context(action)?
             }
         })
         .try_buffered(COMPARED);

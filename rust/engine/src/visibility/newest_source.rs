@@ -18,10 +18,13 @@ use futures::future::try_join_all;
 use lancemem_core::format::{KeyForm, KeyView};
 use lancemem_core::types::{Error, Freshness, Result};
 use tokio::sync::OnceCell;
-use tokio::task::JoinError;
 
 use super::{Comparison, DeadRows, MergeCache, NewerKeys, SourceKeys, SsTableId, compare};
+use crate::errors::Context;
 use crate::snapshot::{Snapshot, Source, SsTableHandle, SsTableKeys};
+
+/// The action that errors name.
+const COMPARING: &str = "reading or comparing the keys of SSTables";
 
 /// For every key above the base table, the freshness of its newest row, tombstones included.
 ///
@@ -233,7 +236,7 @@ impl ComparedSsTables {
             let superseded = sstables.into_iter().map(|(sstable, _)| sstable).zip(dead);
             Ok(Self { keys: Arc::new(newest), superseded: superseded.collect() })
         });
-        compared.await.map_err(ended)?
+        compared.await.context(COMPARING)?
     }
 
     /// Bytes on the heap.
@@ -254,13 +257,8 @@ async fn keys_of_sstable(
         return Ok((id, keys));
     }
     let read = SpawnedTask::spawn(async move { sstable.keys(&key).await });
-    let keys = read.await.map_err(ended)??;
+    let keys = read.await.context(COMPARING)??;
     Ok((id, keys))
-}
-
-fn ended(error: JoinError) -> Error {
-    let text = format!("reading or comparing the keys of SSTables: {error}");
-    Error::internal(text).with_source(error)
 }
 
 fn form_of(snapshot: &Snapshot) -> KeyForm {

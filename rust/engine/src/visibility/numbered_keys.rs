@@ -20,7 +20,8 @@ use lancemem_core::types::{Error, Freshness, Generation, KeyBlock, Result};
 use super::{NewerKeys, SourceKeys};
 use crate::errors::{BaseContext, Context};
 use crate::record_index::{column_batches, fragment_of};
-use crate::snapshot::{Snapshot, SsTableKeys};
+use crate::schema::StoredColumns;
+use crate::snapshot::{MemTableView, Snapshot, SsTableKeys};
 
 /// The keys of one source above the base table, one for each of its rows.
 #[derive(Debug)]
@@ -32,6 +33,20 @@ pub enum KeysAbove {
 }
 
 impl KeysAbove {
+    /// The keys of all rows of a MemTable, in the order of its rows.
+    ///
+    /// # Errors
+    /// An internal error for rows without a key column.
+    pub fn of_memtable(snapshot: &Snapshot, rows: &MemTableView) -> Result<Self> {
+        let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &snapshot.key)?;
+        let mut keys = KeyBlock::default();
+        for batch in rows.batches() {
+            let batch = stored.bring(batch)?;
+            keys.append(&KeyEncoder::new(batch.schema_ref(), &snapshot.key)?.encode_block(&batch));
+        }
+        Ok(Self::MemTable(keys))
+    }
+
     /// The keys, in the order of their rows.
     pub fn keys(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
@@ -231,10 +246,7 @@ impl<T: Send + 'static> NumberedRows<T> {
                 }
                 Ok((offsets, ordinals, make(&rows)?))
             };
-            let worked = SpawnedTask::spawn_blocking(work).await;
-            let worked = worked.map_err(|error| {
-                Error::internal(format!("{action}: {error}")).with_source(error)
-            })?;
+            let worked = SpawnedTask::spawn_blocking(work).await.context(action)?;
             let (offsets, ordinals, made) = worked?;
             found.offsets.extend(offsets);
             found.ordinals.extend(ordinals);

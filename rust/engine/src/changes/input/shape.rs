@@ -128,9 +128,7 @@ impl InputShape {
     /// An input error where the condition fails for a row.
     pub fn events(&self, rows: &RecordBatch, piece: &Piece, first: u64) -> Result<RecordBatch> {
         let count = rows.num_rows();
-        let missing = || Error::internal(format!("events were read without {TOMBSTONE}"));
-        let deletes = rows.column_by_name(TOMBSTONE).and_then(AsArray::as_boolean_opt);
-        let deletes = deletes.ok_or_else(missing)?;
+        let deletes = tombstones(rows, "reading events")?;
         let kind = |delete: Option<bool>| {
             if delete == Some(true) { "delete" } else { "upsert" }
         };
