@@ -43,7 +43,7 @@ mod selector;
 pub use base_rows::BaseLookup;
 pub use cache::{KnownRows, MergeCache, MergeCacheStats, MergedMemTables};
 pub use cause::{DeletedKeys, SsTableEvents};
-pub use chosen_rows::{ChosenRows, deciding_columns};
+pub use chosen_rows::{ChosenRows, GraveChanges, deciding_columns};
 pub use compare::{Comparison, SsTableId, compare, superseded_by, superseded_within};
 pub use dead_rows::{Cause, DeadRows};
 pub use first_rows::{HeadStart, StartGate};

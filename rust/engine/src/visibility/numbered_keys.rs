@@ -55,6 +55,18 @@ impl KeysAbove {
         }
     }
 
+    /// The key at `place`, in the order of [`Self::keys`].
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn key(&self, place: usize) -> &[u8] {
+        match self {
+            Self::SsTable(keys) => keys.key(place),
+            Self::MemTable(keys) => keys.get(place),
+        }
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -161,6 +173,21 @@ impl NumberedKeys {
         self.numbers.len()
     }
 
+    /// Each key once, with its number.
+    pub fn each(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let numbers = self.numbers.iter();
+        numbers.map(|(number, at, place)| (*number, key_at(&self.above, *at, *place)))
+    }
+
+    /// The key at `place` of the source `source`.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn key(&self, source: usize, place: usize) -> &[u8] {
+        self.above[source].key(place)
+    }
+
     fn number(&self, key: &[u8]) -> Option<u32> {
         let is_key = |entry: &(u32, u32, u32)| key_at(&self.above, entry.1, entry.2) == key;
         self.numbers.find(hash(&self.hasher, key), is_key).map(|(number, ..)| *number)
@@ -175,10 +202,7 @@ fn hash(hasher: &RandomState, key: &[u8]) -> u64 {
 }
 
 fn key_at(above: &[KeysAbove], source: u32, place: u32) -> &[u8] {
-    match &above[source as usize] {
-        KeysAbove::SsTable(keys) => keys.key(place as usize),
-        KeysAbove::MemTable(keys) => keys.get(place as usize),
-    }
+    above[source as usize].key(place as usize)
 }
 
 /// Rows of a base fragment whose keys are numbered.
