@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use super::cache::{CacheBudget, Cached};
 use super::sstable_keys::SsTableKeys;
-use super::{Snapshot, remember};
+use super::Snapshot;
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
 use crate::schema::{StoredColumns, TableSchema, tombstones, with_ids};
@@ -162,14 +162,11 @@ fn misshapen(name: &str, detail: &str) -> Error {
 ///
 /// # Errors
 /// Damage that names the folder or the file; a storage error.
-pub async fn open_graves(base: &Dataset, folder: &GraveFolder) -> Result<Arc<Dataset>> {
+pub async fn open_graves(base: &Dataset, folder: &GraveFolder) -> Result<Dataset> {
     let name = paths::grave_rows(&folder.name);
     let context = SsTableContext::of_graves(base).await.context(READING)?;
     let opened = Box::pin(open_change_rows(&context, &folder.name, folder.manifest_crc32)).await;
-    let opened = Arc::new(opened.in_sstable(&name)?);
-    // Registered as a reader, so that no collector of this process removes the files.
-    remember(&opened);
-    Ok(opened)
+    opened.in_sstable(&name)
 }
 
 /// The folders of remembered deletes of the version of `base`, a table with the merge rule `rule`.
