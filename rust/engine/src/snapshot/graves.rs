@@ -24,9 +24,9 @@ use lancemem_core::merge::{Choosing, MergeRule};
 use lancemem_core::types::{Error, KeyBlock, Result};
 use parking_lot::Mutex;
 
+use super::Snapshot;
 use super::cache::{CacheBudget, Cached};
 use super::sstable_keys::SsTableKeys;
-use super::Snapshot;
 use crate::errors::{Context, SsTableErrors};
 use crate::record_index::column_batches;
 use crate::schema::{StoredColumns, TableSchema, tombstones, with_ids};

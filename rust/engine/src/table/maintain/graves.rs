@@ -129,3 +129,6 @@ fn folders_of(listed: Vec<Listed>) -> Vec<ChangeFolder> {
     }
     folders.into_values().collect()
 }
+
+#[cfg(test)]
+mod held;
