@@ -3213,6 +3213,7 @@ class Garbage:
         "staged write",
         "published changes",
         "stored changes",
+        "remembered deletes",
         "base files",
     ]: ...
     @property
@@ -3709,10 +3710,15 @@ class TableVersion:
 class SsTableReport:
     """What `Admin.verify_sstables` found in an SSTable, or in a range of missing generations.
 
+    Deletes that the table remembers (`delete_retention`) are files in the form of an SSTable. Each
+    folder of them has a report too, where all shards are verified.
+
     Attributes:
-        shard_id: The id of the shard.
-        generation: Its age in the shard; the oldest one of missing generations.
-        path: Its folder in the shard; empty for missing generations.
+        shard_id: The id of the shard; zeros for remembered deletes.
+        generation: Its age in the shard; the oldest one of missing generations; 0 for remembered
+            deletes.
+        path: Its folder in the shard; empty for missing generations; for remembered deletes their
+            folder in the table.
         num_files: Files that have a checksum.
         bytes: The size of these files.
         unchecked: Files with its rows that have no checksum, as in an SSTable that Lance wrote.
