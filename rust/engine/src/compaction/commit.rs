@@ -37,6 +37,7 @@ use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
     write_version_hint,
 };
+use lancemem_core::format::graves::GRAVES;
 use lancemem_core::mutant;
 use lancemem_core::store::change;
 use lancemem_core::types::{Error, Result};
@@ -348,6 +349,13 @@ pub async fn committing(base: &Dataset) -> lance_core::Result<Dataset> {
         builder = builder.with_store_params(params.clone());
     }
     builder.load().await
+}
+
+/// A handler as that of [`committing`], for the commit that gives a table its merge rule. Deletes that
+/// an earlier life of the table remembered do not count in the new one.
+#[must_use]
+pub fn forgetting_deletes(base: &Dataset) -> Arc<dyn CommitHandler> {
+    Arc::new(SyncedCommits { config: Some((GRAVES, None)), ..SyncedCommits::above(base) })
 }
 
 /// Whether the newest version contains the changes of `operation`. Asked where a newer version

@@ -37,8 +37,8 @@ use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
-pub use commit::committing;
 pub(crate) use commit::{Beside, commit_exactly};
+pub use commit::{committing, forgetting_deletes};
 pub use index_segments::{LinkedSsTable, Segments, link_indexes};
 pub use policy::{
     CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,

@@ -16,9 +16,12 @@ use lance::Dataset;
 use lance::dataset::ColumnAlteration;
 use lance::dataset::cleanup::CleanupPolicy;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
+use lance::index::DatasetIndexExt;
+use lance_index::mem_wal::MEM_WAL_INDEX_NAME;
 use lancemem::table::CreateOptions;
 use lancemem::{
-    CollectionSettings, Consistency, ErrorKind, GarbageKind, RuleOptions, Scan, ScanOptions, Table,
+    CollectionSettings, Consistency, ErrorKind, GarbageKind, MaintenanceConfig, RuleOptions, Scan,
+    ScanOptions, Table,
 };
 use tempfile::TempDir;
 
@@ -301,6 +304,24 @@ async fn remembered_deletes_follow_renames_foreign_commits_and_a_restore() {
         let mut past = base.checkout_version(buried).await.unwrap();
         past.restore().await.unwrap();
         assert_ne!(story.listed().await, listed, "the list is that of the restored version");
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_enabled_anew_remembers_nothing_of_its_earlier_life() {
+    within(Box::pin(async {
+        let mut story = Story::buried().await;
+        let rule = story.table.merge_rule();
+        let mut base = Dataset::open(story.table.uri()).await.unwrap();
+        base.drop_index(MEM_WAL_INDEX_NAME).await.unwrap();
+        assert_eq!(story.listed().await.len(), 1);
+        let (config, maintenance) = (quick(), MaintenanceConfig::default());
+        let uri = story.table.uri().to_owned();
+        story.table = Table::enable(uri, None, rule.as_ref(), &config, &maintenance).await.unwrap();
+        assert!(story.listed().await.is_empty());
+        story.put(1, 5, 5).await;
+        assert_eq!(story.seen().await, [(1, 5)]);
     }))
     .await;
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lancemem_core::format::{GraveFolder, GraveList, paths};
 use lancemem_core::store::Listed;
@@ -47,12 +47,10 @@ impl Table {
             return Ok(Vec::new());
         }
         let versions = versions_of(&base).await?.into_iter().filter(|it| *it < newest);
-        let lists = versions.map(|version| listed_in(&base, version));
-        let mut lists = stream::iter(lists).buffer_unordered(CONCURRENT_READS);
-        while let Some(names) = lists.try_next().await? {
-            facts.listed.extend(names);
-        }
-        drop(lists);
+        let lists = versions.map(|version| listed_in(&base, version).boxed());
+        let lists = stream::iter(lists.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_READS);
+        let lists: Vec<HashSet<String>> = lists.try_collect().await?;
+        facts.listed.extend(lists.into_iter().flatten());
         Ok(grave_garbage(&facts, now, grace))
     }
 
@@ -66,14 +64,14 @@ impl Table {
         let mut reports = Vec::new();
         for folder in graves_of(&base, rule)?.folders {
             let report = verify(&base, &folder).await?;
-            // A compaction may have joined the folder meanwhile, and a collector removed it.
-            let is_listed = || async {
+            if !report.damage.is_empty() {
+                // A compaction may have joined the folder meanwhile, and a collector removed it.
                 let newest = self.catalog.latest_base().await?;
-                Ok::<_, lancemem_core::Error>(graves_of(&newest, rule)?.folders.contains(&folder))
-            };
-            if report.damage.is_empty() || is_listed().await? {
-                reports.push(report);
+                if !graves_of(&newest, rule)?.folders.contains(&folder) {
+                    continue;
+                }
             }
+            reports.push(report);
         }
         Ok(reports)
     }
