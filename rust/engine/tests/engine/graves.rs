@@ -184,6 +184,34 @@ async fn a_compacted_delete_beats_smaller_sequences_and_no_greater_or_equal_one(
 }
 
 #[tokio::test]
+async fn a_folder_is_a_dataset_with_key_sequence_and_time() {
+    within(Box::pin(async {
+        let story = Story::buried().await;
+        let folder = story.folders().remove(0);
+        let records = Dataset::open(folder.to_str().unwrap()).await.unwrap();
+        let columns = records.schema().fields.iter().map(|it| (it.name.as_str(), it.id));
+        let expected = [("id", 0), ("ts", 1), ("_tombstone", 2), ("_remembered_at", 3)];
+        assert_eq!(columns.collect::<Vec<_>>(), expected);
+        assert_eq!((records.version().version, records.fragments().len()), (1, 1));
+        let known = Some("id = 1 AND ts = 20 AND _tombstone".to_owned());
+        assert_eq!(records.count_rows(known).await.unwrap(), 1);
+        assert_eq!(records.count_rows(None).await.unwrap(), 1);
+        let base = Dataset::open(story.table.uri()).await.unwrap();
+        let version = format!("{:016}.", base.version().version);
+        assert!(folder.file_name().unwrap().to_str().unwrap().starts_with(&version));
+        let list = base.config().get(GRAVES).cloned().unwrap();
+        assert!(list.starts_with("1 "), "{list}");
+
+        story.delete_bare(1).await;
+        story.compact().await;
+        let cancels = Dataset::open(story.folders()[1].to_str().unwrap()).await.unwrap();
+        let known = Some("id = 1 AND ts IS NULL AND NOT _tombstone".to_owned());
+        assert_eq!(cancels.count_rows(known).await.unwrap(), 1);
+    }))
+    .await;
+}
+
+#[tokio::test]
 async fn a_delete_of_a_key_that_never_had_a_row_is_remembered() {
     within(async {
         let story = Story::new(WEEK_MS).await;
