@@ -1924,14 +1924,16 @@ class Admin:
 
         All bytes are read, on an object store too. SSTables that Lance wrote have no checksums. An
         SSTable that is compacted meanwhile is left out where its files are gone. Generations that
-        were flushed and are missing are reported as damage too.
+        were flushed and are missing are reported as damage too. Deletes that the table remembers
+        are verified with every shard.
 
         Args:
             shard: The only shard to verify, by ordinal or id. Default: every shard.
             progress: As in `Table.compact`.
 
         Returns:
-            A report for each SSTable, and for each range of missing generations.
+            A report for each SSTable, for each range of missing generations, and for each folder of
+            remembered deletes.
 
         Raises:
             InvalidInputError: There is no such shard.
