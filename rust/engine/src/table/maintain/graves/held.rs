@@ -46,7 +46,7 @@ async fn write<F: Future<Output = Result<T>>, T>(
     job.close(true).await.unwrap();
 }
 
-async fn ids(table: &Table) -> usize {
+async fn ids(table: &Arc<Table>) -> usize {
     let scan = table.scan(crate::table::ScanOptions::default(), Vec::new());
     scan.count_rows().await.unwrap()
 }
