@@ -24,6 +24,8 @@ Row: TypeAlias = dict[str, Any]
 Event: TypeAlias = tuple[str, Row]
 # The row that a key shows after its events, oldest first.
 Fold: TypeAlias = Callable[[list[Event]], Row | None]
+# The delete that the table remembers when a compaction moves these events.
+Buried: TypeAlias = Callable[[list[Event]], Event | None]
 Step: TypeAlias = tuple[Any, ...]
 Filter: TypeAlias = tuple[str, Callable[[Row], bool]]
 
@@ -33,24 +35,32 @@ KEYS = [0, 1, 2, 3, -(2**40)]
 
 @dataclass
 class ModelShard:
-    """The rows of the base table, and the events above them."""
+    """The rows of the base table, the deletes that it remembers, and the events above them."""
 
     fold: Fold
+    buried: Buried
     base: dict[int, Row] = field(default_factory=dict)
+    graves: dict[int, Event] = field(default_factory=dict)
     events: list[tuple[int, Event]] = field(default_factory=list)
     flushed: int = 0
 
+    def lives(self, count: int | None = None) -> dict[int, list[Event]]:
+        """Return the events of each key, of which the first `count` are above the base table."""
+        lives: dict[int, list[Event]] = {key: [("base", row)] for key, row in self.base.items()}
+        for key, event in [*self.graves.items(), *self.events[:count]]:
+            lives.setdefault(key, []).append(event)
+        return lives
+
     def state(self, count: int | None = None) -> dict[int, Row]:
         """Fold the base table and the first `count` events."""
-        lives: dict[int, list[Event]] = {key: [("base", row)] for key, row in self.base.items()}
-        for key, event in self.events[:count]:
-            lives.setdefault(key, []).append(event)
-        rows = {key: self.fold(life) for key, life in lives.items()}
+        rows = {key: self.fold(life) for key, life in self.lives(count).items()}
         return {key: row for key, row in rows.items() if row is not None}
 
     def compact(self) -> None:
         """Move what is flushed into the base table."""
+        buried = {key: self.buried(life) for key, life in self.lives(self.flushed).items()}
         self.base = self.state(self.flushed)
+        self.graves = {key: event for key, event in buried.items() if event is not None}
         self.events, self.flushed = self.events[self.flushed :], 0
 
 
@@ -81,7 +91,7 @@ class RuleMachine(ABC):
             config=self.config,
             **rule,
         )
-        self.shards = [ModelShard(self.fold) for _ in range(SHARDS)]
+        self.shards = [ModelShard(self.fold, self.buried) for _ in range(SHARDS)]
         ordinals = pa.array(self.table.shard_ordinals(pa.table({"k": KEYS}))).to_pylist()
         self.shard_of = dict(zip(KEYS, ordinals, strict=True))
         self.jobs: list[lancemem.Job] = []
@@ -90,6 +100,11 @@ class RuleMachine(ABC):
     @abstractmethod
     def fold(self, life: list[Event]) -> Row | None:
         """Make the row that a key shows after its events, oldest first."""
+
+    def buried(self, life: list[Event]) -> Event | None:
+        """Return the delete that the table remembers when a compaction moves these events."""
+        del life
+        return None
 
     def start_jobs(self) -> None:
         """Start a job for each shard."""

@@ -11,6 +11,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
@@ -40,9 +41,10 @@ SCHEMA = pa.schema(
     ]
 )
 RULES: dict[str, dict[str, Any]] = {
-    "last by sequence": {"sequence_by": ["ts"], "delete_retention": timedelta(0)},
-    "last by two columns": {"sequence_by": ["n", "ts"], "delete_retention": timedelta(0)},
-    "last by text": {"sequence_by": ["s"], "delete_retention": timedelta(0)},
+    "last by sequence": {"sequence_by": ["ts"]},
+    "last by two columns": {"sequence_by": ["n", "ts"], "delete_retention": timedelta(days=1)},
+    "last by text": {"sequence_by": ["s"]},
+    "last by sequence, no memory": {"sequence_by": ["ts"], "delete_retention": timedelta(0)},
     "first": {"merge_engine": "first_row"},
     "first by sequence": {"merge_engine": "first_row", "sequence_by": ["ts"]},
 }
@@ -64,8 +66,8 @@ def rank(row: Row, names: list[str], null: int) -> tuple[Any, ...]:
     return tuple(of(row.get(name)) for name in names)
 
 
-def shown(life: list[Event], rule: dict[str, Any]) -> Row | None:
-    """The row that a key shows after its events, oldest first."""
+def winner(life: list[Event], rule: dict[str, Any]) -> Event | None:
+    """The event of a key that wins after its events, oldest first; None after a barrier."""
     live: list[Event] = []
     for event in life:
         live = [] if event[0] == "barrier" else [*live, event]
@@ -73,12 +75,12 @@ def shown(life: list[Event], rule: dict[str, Any]) -> Row | None:
         return None
     names = rule.get("sequence_by", [])
     if rule.get("merge_engine") == "first_row":
-        return min(live, key=lambda event: rank(event[1], names, null=1))[1]
+        return min(live, key=lambda event: rank(event[1], names, null=1))
     best = live[0]
     for event in live[1:]:
         if rank(event[1], names, null=-1) >= rank(best[1], names, null=-1):
             best = event
-    return best[1] if best[0] != "delete" else None
+    return best
 
 
 class _Machine(RuleMachine):
@@ -94,8 +96,14 @@ class _Machine(RuleMachine):
     ]
 
     def fold(self, life: list[Event]) -> Row | None:
-        # A compaction forgets a delete with a sequence: the tables have a retention of 0.
-        return shown(life, self.rule)
+        best = winner(life, self.rule)
+        return best[1] if best is not None and best[0] != "delete" else None
+
+    def buried(self, life: list[Event]) -> Event | None:
+        # No other retention ends within a test.
+        best = winner(life, self.rule)
+        forgets = self.rule.get("delete_retention") == timedelta(0)
+        return best if best is not None and best[0] == "delete" and not forgets else None
 
     def has_deletes_with_sequence(self) -> bool:
         return self.rule.get("merge_engine") != "first_row"
@@ -133,6 +141,9 @@ class _Machine(RuleMachine):
             data = pa.Table.from_pylist([row for _, row in mine], schema=SCHEMA)
             job.apply(data, pa.array([kind != "put" for kind, _ in mine]))
 
+    def collect(self) -> None:
+        self.table.collect_garbage(older_than=timedelta(0))
+
     def bulk(self, rows: list[Row]) -> None:
         data = pa.Table.from_pylist(rows, schema=SCHEMA)
         self.commit_bulk([("put", row) for row in rows], data)
@@ -161,6 +172,7 @@ def steps() -> list[st.SearchStrategy[Step]]:
         st.tuples(st.just("delete_with_sequence"), rows()),
         st.tuples(st.just("apply"), rows(), st.lists(st.booleans(), min_size=6, max_size=6)),
         st.tuples(st.just("bulk"), rows()),
+        st.tuples(st.just("collect")),
         *steps_of_every_rule(),
     ]
 
@@ -173,14 +185,23 @@ def test_a_table_with_a_rule_agrees_with_a_list_of_events_after_any_program(name
 # --- public bugs of other systems, one by one ---
 
 
-def events(folder: Path) -> lancemem.Table:
+def events(folder: Path, delete_retention: timedelta | None = None) -> lancemem.Table:
     return lancemem.create_table(
         f"{folder}/t.lance",
         SCHEMA,
         primary_key="k",
         sequence_by=["n"],
-        delete_retention=timedelta(0),
+        delete_retention=delete_retention,
     )
+
+
+def compact(table: lancemem.Table) -> int:
+    table.flush()
+    return table.compact().num_late_rows
+
+
+def deletes(k: int, n: int) -> pa.Table:
+    return pa.table({"k": [k], "n": pa.array([n], pa.int32())})
 
 
 def row(k: int, n: int | None, v: int | None) -> pa.Table:
@@ -218,15 +239,117 @@ def test_a_delete_with_a_sequence_loses_against_a_greater_one(tmp_path: Path) ->
     """Paimon #5387, HUDI-2752: a delete has its place in event time too."""
     table = events(tmp_path)
     table.upsert(row(1, 10, 1))
-    table.delete(pa.table({"k": [1], "n": pa.array([5], pa.int32())}))
+    table.delete(deletes(1, 5))
     assert values(table) == {1: 1}
-    table.delete(pa.table({"k": [1], "n": pa.array([20], pa.int32())}))
+    table.delete(deletes(1, 20))
     assert values(table) == {}
     table.flush()
     table.upsert(row(1, 15, 2))
     assert values(table) == {}, "the row is older than the delete"
     table.upsert(row(1, 25, 3))
     assert values(table) == {1: 3}
+
+
+def test_a_late_row_stays_dead_after_its_delete_was_compacted(tmp_path: Path) -> None:
+    """Paimon #5387: a compaction dropped the delete, and a late insert came back to life."""
+    table = events(tmp_path)
+    table.upsert(row(1, 10, 1))
+    compact(table)
+    table.delete(deletes(1, 20))
+    compact(table)
+    for opened in (table, lancemem.open_table(table.uri)):
+        opened.upsert(row(1, 15, 2))
+        assert values(opened) == {}
+        assert opened.get([1]).num_rows == 0
+        assert opened.scan().count_rows() == 0
+        assert compact(opened) == 1
+        assert values(opened) == {}
+    table.upsert(row(1, 20, 3))
+    assert values(table) == {1: 3}, "the later one of equals"
+    compact(table)
+    assert values(table) == {1: 3}
+
+
+def test_a_smaller_delete_changes_no_remembered_one(tmp_path: Path) -> None:
+    """HUDI-2752: a delete block has the ordering value; a smaller delete changes nothing."""
+    table = events(tmp_path)
+    table.delete(deletes(1, 20))
+    compact(table)
+    table.delete(deletes(1, 5))
+    compact(table)
+    table.upsert(row(1, 10, 1))
+    assert values(table) == {}
+    table.delete(deletes(1, 30))
+    compact(table)
+    table.upsert(row(1, 25, 2))
+    assert values(table) == {}
+    table.upsert(row(1, 35, 3))
+    assert values(table) == {1: 3}
+
+
+def test_a_delete_without_a_sequence_forgets_one_that_was_compacted(tmp_path: Path) -> None:
+    """Paimon #4767: "delete what is old, then load it again with smaller times" works at once."""
+    table = events(tmp_path)
+    table.delete(deletes(1, 20))
+    compact(table)
+    table.upsert(row(1, 5, 1))
+    assert values(table) == {}
+    table.delete([1])
+    table.upsert(row(1, 5, 2))
+    assert values(table) == {1: 2}
+    compact(table)
+    assert values(table) == {1: 2}
+    table.delete([1])
+    compact(table)
+    table.upsert(row(1, 3, 3))
+    assert values(table) == {1: 3}
+
+
+def test_after_the_retention_a_compaction_forgets_a_delete(tmp_path: Path) -> None:
+    table = events(tmp_path, timedelta(milliseconds=1))
+    table.delete(deletes(1, 20))
+    compact(table)
+    table.upsert(row(1, 5, 1))
+    assert values(table) == {}, "it counts until a compaction drops it"
+    assert compact(table) == 1
+    assert values(table) == {}, "a compaction changes no result"
+    table.upsert(row(1, 5, 2))
+    assert values(table) == {1: 2}
+    compact(table)
+    assert values(table) == {1: 2}
+
+
+def test_bulk_rows_and_live_rows_lose_against_a_remembered_delete(tmp_path: Path) -> None:
+    table = events(tmp_path)
+    table.delete(deletes(1, 20))
+    compact(table)
+    writer = table.bulk_writer()
+    writer.upsert(pa.concat_tables([row(1, 15, 1), row(2, 15, 2)]))
+    table.commit(writer.finish())
+    assert values(table) == {2: 2}
+    with table.start_job() as job:
+        job.put(row(1, 16, 3))
+        assert values(table, "live", jobs=[job]) == {2: 2}
+        snapshot = table.snapshot()
+        parts = [snapshot.scan(["k"], part=(part, 2)).to_table()["k"] for part in range(2)]
+        assert sorted(key for part in parts for key in part.to_pylist()) == [2]
+
+
+def test_files_of_remembered_deletes_are_verified_and_collected(tmp_path: Path) -> None:
+    table = events(tmp_path, timedelta(milliseconds=1))
+    table.delete(deletes(1, 20))
+    compact(table)
+    (report,) = table.admin.verify_sstables()
+    assert report.path.startswith("_lancemem/graves/")
+    assert report.damage == []
+    table.upsert(row(2, 1, 1))
+    compact(table)
+    assert table.admin.verify_sstables() == []
+    kinds = [it.kind for it in table.collect_garbage(older_than=timedelta(0)).garbage]
+    assert "remembered deletes" not in kinds, "an older version lists them"
+    lance.dataset(table.uri).cleanup_old_versions(older_than=timedelta(0))
+    kinds = [it.kind for it in table.collect_garbage(older_than=timedelta(0)).garbage]
+    assert kinds.count("remembered deletes") == 1
 
 
 def test_a_compaction_changes_no_result_where_sequences_are_equal(tmp_path: Path) -> None:

@@ -1933,14 +1933,16 @@ class Admin:
 
         All bytes are read, on an object store too. SSTables that Lance wrote have no checksums. An
         SSTable that is compacted meanwhile is left out where its files are gone. Generations that
-        were flushed and are missing are reported as damage too.
+        were flushed and are missing are reported as damage too. Deletes that the table remembers
+        are verified with every shard.
 
         Args:
             shard: The only shard to verify, by ordinal or id. Default: every shard.
             progress: As in `Table.compact`.
 
         Returns:
-            A report for each SSTable, and for each range of missing generations.
+            A report for each SSTable, for each range of missing generations, and for each folder of
+            remembered deletes.
 
         Raises:
             InvalidInputError: There is no such shard.
@@ -3255,6 +3257,7 @@ class Garbage:
         "staged write",
         "published changes",
         "stored changes",
+        "remembered deletes",
         "base files",
     ]: ...
     @property
@@ -3751,10 +3754,15 @@ class TableVersion:
 class SsTableReport:
     """What `Admin.verify_sstables` found in an SSTable, or in a range of missing generations.
 
+    Deletes that the table remembers (`delete_retention`) are files in the form of an SSTable. Each
+    folder of them has a report too, where all shards are verified.
+
     Attributes:
-        shard_id: The id of the shard.
-        generation: Its age in the shard; the oldest one of missing generations.
-        path: Its folder in the shard; empty for missing generations.
+        shard_id: The id of the shard; zeros for remembered deletes.
+        generation: Its age in the shard; the oldest one of missing generations; 0 for remembered
+            deletes.
+        path: Its folder in the shard; empty for missing generations; for remembered deletes their
+            folder in the table.
         num_files: Files that have a checksum.
         bytes: The size of these files.
         unchecked: Files with its rows that have no checksum, as in an SSTable that Lance wrote.

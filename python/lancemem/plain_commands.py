@@ -274,7 +274,10 @@ def _verify_sstables(table: lancemem.Table, shard: int | str | None) -> int:
     damaged = [report for report in reports if report.damage]
     for report in damaged:
         name = f"SSTable {report.path}: " if report.path else ""
-        _say(f"shard {report.shard_id}: {name}{each}" for each in report.damage)
+        place = f"shard {report.shard_id}: {name}"
+        if report.path.startswith("_lancemem/"):
+            place = f"remembered deletes {report.path}: "
+        _say(f"{place}{each}" for each in report.damage)
     unknown = sum(bool(report.unchecked) for report in reports)
     without = f", {unknown} without checksums" if unknown else ""
     files, size = sum(it.num_files for it in reports), sum(it.bytes for it in reports)

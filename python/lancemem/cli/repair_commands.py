@@ -56,11 +56,13 @@ def _of_logs(logs: list[lancemem.WalReport]) -> list[str]:
 
 
 def _of_sstables(reports: list[lancemem.SsTableReport]) -> list[str]:
-    return [
-        f"shard {report.shard_id}: SSTable {report.path or report.generation}: {each}"
-        for report in reports
-        for each in report.damage
-    ]
+    return [f"{_place(report)}: {each}" for report in reports for each in report.damage]
+
+
+def _place(report: lancemem.SsTableReport) -> str:
+    if report.path.startswith("_lancemem/"):
+        return f"remembered deletes {report.path}"
+    return f"shard {report.shard_id}: SSTable {report.path or report.generation}"
 
 
 def _object(

@@ -210,6 +210,32 @@ pub fn parse_flushed_rows_name(name: &str) -> Option<Generation> {
     parse_generation(generation).filter(|_| is_record_index_name(random))
 }
 
+/// Folder of the deletes that the table remembers after their compaction.
+pub const GRAVES: &str = "_lancemem/graves";
+
+/// The name of a folder below [`GRAVES`] that a compaction wrote for the version `version` of the base
+/// table. `name` has the form of [`is_record_index_name`].
+#[must_use]
+pub fn grave_folder(version: u64, name: &str) -> String {
+    format!("{version:016}.{name}")
+}
+
+/// The version in the name of a folder of remembered deletes; `None` for any other name.
+#[must_use]
+pub fn parse_grave_folder(name: &str) -> Option<u64> {
+    let (digits, random) = name.split_once('.')?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let version = digits.parse().ok().filter(|_| is_number && is_record_index_name(random))?;
+    // A version has one name.
+    (grave_folder(version, random) == name).then_some(version)
+}
+
+/// The folder of remembered deletes with this name, a Lance dataset.
+#[must_use]
+pub fn grave_rows(name: &str) -> String {
+    format!("{GRAVES}/{name}")
+}
+
 /// Folder of the positions of consumers of flushed changes.
 pub const CONSUMERS: &str = "_lancemem/consumers";
 
@@ -370,6 +396,28 @@ mod tests {
         }
         for foreign in ["", "0000000000000042", "0000000000000042.x", "42.0123456789abcdef"] {
             assert_eq!(parse_flushed_rows_name(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_remembered_deletes_names_its_version() {
+        let name = grave_folder(42, "0123456789abcdef");
+        assert_eq!(grave_rows(&name), "_lancemem/graves/0000000000000042.0123456789abcdef");
+        for version in [0, 42, u64::MAX] {
+            assert_eq!(
+                parse_grave_folder(&grave_folder(version, "0123456789abcdef")),
+                Some(version)
+            );
+        }
+        for foreign in [
+            "",
+            "0123456789abcdef",
+            "42.0123456789abcdef",
+            "+000000000000042.0123456789abcdef",
+            "0000000000000042.x",
+            "00000000000000042.0123456789abcdef",
+        ] {
+            assert_eq!(parse_grave_folder(foreign), None, "{foreign}");
         }
     }
 

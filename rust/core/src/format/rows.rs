@@ -278,8 +278,7 @@ impl RowSchema {
             _ => self.refuse_unknown_columns(batch)?,
         }
         let sequence = self.sequence_of_deletes();
-        if let Some(rule) = &self.rule {
-            rule.refuse_remembering()?;
+        if self.rule.is_some() {
             self.refuse_deletes_without_sequence(batch, deletes)?;
         }
         let mut columns = Vec::with_capacity(self.storage.fields().len());

@@ -4,7 +4,9 @@
 //! among rows of several sources from these columns alone.
 //! Does not own: which rows have the same key, or what becomes of the rows that lose.
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, SchemaRef};
 
@@ -92,7 +94,7 @@ impl Choosing {
     /// An internal error for rows without one of them.
     pub fn events(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let events = &self.fold.events;
-        let column = |field: &std::sync::Arc<arrow_schema::Field>| {
+        let column = |field: &Arc<arrow_schema::Field>| {
             let missing = || format!("rows without the column '{}'", field.name());
             let column =
                 rows.column_by_name(field.name()).ok_or_else(|| Error::internal(missing()))?;
@@ -122,6 +124,22 @@ impl Choosing {
         self.fold.base_events(&rows)
     }
 
+    /// The columns that decide, of deletes with the sequences `rows`, which has the columns of
+    /// `sequence_by`.
+    ///
+    /// # Errors
+    /// An internal error for rows without one of them.
+    pub fn delete_events(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let events = self.base_events(rows)?;
+        let deletes: ArrayRef = Arc::new(BooleanArray::from(vec![true; events.num_rows()]));
+        let mut columns = events.columns().to_vec();
+        // `_tombstone` stands behind the columns of the table.
+        if let Some(tombstones) = columns.get_mut(self.sequence.len()) {
+            *tombstones = deletes;
+        }
+        RecordBatch::try_new(events.schema(), columns).map_err(|error| failed(&error))
+    }
+
     /// The row that wins in each group; a delete that wins hides the key.
     ///
     /// # Errors
@@ -136,32 +154,7 @@ impl Choosing {
     /// An input error for a part of them, for rows without a value in any, and where the rule has no
     /// deletes with a sequence.
     pub(crate) fn delete_sequence(&self, batch: &RecordBatch) -> Result<Vec<&String>> {
-        let sequence = self.fold.delete_sequence(batch)?;
-        if !sequence.is_empty() {
-            self.refuse_remembering()?;
-        }
-        Ok(sequence)
-    }
-
-    /// Refuses deletes with a sequence where they are to be remembered after a compaction.
-    ///
-    /// # Errors
-    /// An input error that names the ways that work.
-    pub(crate) fn refuse_remembering(&self) -> Result<()> {
-        match self.rule().delete_retention_ms() {
-            None | Some(0) => Ok(()),
-            Some(_) => {
-                let refused = RuleError::OptionRefused {
-                    option: "delete with a sequence",
-                    engine: self.rule().engine().name(),
-                    reason: "the table asks to remember such deletes after a compaction \
-                             (delete_retention), which this version cannot do; delete without the \
-                             columns of sequence_by, or create the table with a delete_retention \
-                             of 0",
-                };
-                Err(refused.into_error())
-            }
-        }
+        self.fold.delete_sequence(batch)
     }
 }
 

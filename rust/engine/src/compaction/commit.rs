@@ -37,6 +37,7 @@ use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
     write_version_hint,
 };
+use lancemem_core::format::graves::GRAVES;
 use lancemem_core::mutant;
 use lancemem_core::store::change;
 use lancemem_core::types::{Error, Result};
@@ -59,6 +60,8 @@ pub struct SyncedCommits {
     is_exact: bool,
     /// Files of version `read`, which are durable.
     known: HashSet<Path>,
+    /// The entry of the configuration that the version gets; without a value it loses the entry.
+    config: Option<ConfigEntry>,
     /// Whether a version may have been created, although the commit failed.
     attempted: AtomicBool,
     /// Whether the created version was the newest right after its creation.
@@ -76,13 +79,28 @@ impl SyncedCommits {
             read: base.version().version,
             is_exact: false,
             known,
+            config: None,
             attempted: AtomicBool::new(false),
             was_newest: AtomicBool::new(false),
         }
     }
 
-    fn exactly_above(base: &Dataset) -> Self {
-        Self { is_exact: !mutant!("B15"), ..Self::above(base) }
+    fn exactly_above(base: &Dataset, config: Option<ConfigEntry>) -> Self {
+        Self { is_exact: !mutant!("B15"), config, ..Self::above(base) }
+    }
+
+    /// Changes the configuration of the version that is committed. Lance's operation for rows carries
+    /// no configuration, and both must be one commit. A later commit of any program keeps the entry.
+    fn configure(&self, manifest: &mut Manifest) {
+        match &self.config {
+            Some((key, Some(value))) => {
+                manifest.config_mut().insert((*key).to_owned(), value.clone());
+            }
+            Some((key, None)) => {
+                manifest.config_mut().remove(*key);
+            }
+            None => {}
+        }
     }
 
     /// Refuses a commit that lance has not compared with each version since `self.read`.
@@ -171,6 +189,7 @@ impl CommitHandler for SyncedCommits {
         if self.is_exact && manifest.version != self.read + 1 {
             return Err(CommitError::CommitConflict);
         }
+        self.configure(manifest);
         let made = indices.as_deref().unwrap_or_default();
         self.sync(object_store, base_path, manifest, made).await?;
         let memory = LanceStore::memory();
@@ -226,21 +245,33 @@ pub struct Refused {
     pub is_certain: bool,
 }
 
-/// Commits `operation` as the next version after `base`. Its transaction has `properties`.
+/// An entry of the configuration of the base table; without a value it is removed.
+type ConfigEntry = (&'static str, Option<String>);
+
+/// What a commit stores beside its operation.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Properties of its transaction.
+    pub properties: Option<HashMap<String, String>>,
+    /// The entry of the configuration that it changes.
+    pub config: Option<ConfigEntry>,
+}
+
+/// Commits `operation` as the next version after `base`.
 ///
 /// # Errors
 /// Of kind retry where another commit came first, or where the outcome of this commit is unknown.
 pub(crate) async fn commit_exactly(
     base: &Arc<Dataset>,
     operation: Operation,
-    properties: Option<HashMap<String, String>>,
+    beside: Beside,
 ) -> std::result::Result<Dataset, Refused> {
     let planned_for = version_of_plan(base).await;
     let transaction: Transaction = TransactionBuilder::new(planned_for, operation)
-        .transaction_properties(properties.map(Arc::new))
+        .transaction_properties(beside.properties.map(Arc::new))
         .build();
     let (ours, operation) = (transaction.uuid.clone(), transaction.operation.clone());
-    let handler = Arc::new(SyncedCommits::exactly_above(base));
+    let handler = Arc::new(SyncedCommits::exactly_above(base, beside.config));
     let committed = CommitBuilder::new(base.clone())
         .with_commit_handler(handler.clone())
         .with_max_retries(0)
@@ -318,6 +349,13 @@ pub async fn committing(base: &Dataset) -> lance_core::Result<Dataset> {
         builder = builder.with_store_params(params.clone());
     }
     builder.load().await
+}
+
+/// A handler as that of [`committing`], for the commit that gives a table its merge rule. Deletes that
+/// an earlier life of the table remembered do not count in the new one.
+#[must_use]
+pub fn forgetting_deletes(base: &Dataset) -> Arc<dyn CommitHandler> {
+    Arc::new(SyncedCommits { config: Some((GRAVES, None)), ..SyncedCommits::above(base) })
 }
 
 /// Whether the newest version contains the changes of `operation`. Asked where a newer version

@@ -8,11 +8,12 @@
 //! A compaction fences no writer, and jobs go on while it runs.
 //!
 //! Reading order: `policy` (which way an SSTable goes), `inputs` (which rows are alive), `base`
-//! (which base rows die), `link`, `rewrite`, `commit`. `index_segments`, `rewrite_fragments` and
+//! (which base rows die), `link`, `rewrite`, `graves`, `commit`. `index_segments`, `rewrite_fragments` and
 //! `table_indexes` follow as commits of their own.
 
 mod base;
 mod commit;
+mod graves;
 mod index_segments;
 mod inputs;
 mod link;
@@ -32,12 +33,13 @@ use lance::dataset::transaction::Operation;
 use lance_index::mem_wal;
 use lance_io::object_store::ObjectStore;
 use lance_table::format::Fragment;
+use lancemem_core::merge::Choosing;
 use lancemem_core::mutant;
 use lancemem_core::types::{Generation, Result, ShardId};
 use object_store::path::Path;
 
-pub(crate) use commit::commit_exactly;
-pub use commit::committing;
+pub(crate) use commit::{Beside, commit_exactly};
+pub use commit::{committing, forgetting_deletes};
 pub use index_segments::{LinkedSsTable, Segments, link_indexes};
 pub use policy::{
     CompactionMode, CompactionSettings, Decision, LogHandling, SsTableFacts, Treatment, decide,
@@ -53,8 +55,9 @@ use crate::schema::BaseVersion;
 use crate::snapshot::{Snapshot, SsTableCache};
 use crate::sstable::files_of_fragments;
 use crate::stages::{Stage, StageName};
-use crate::visibility::{ChosenRows, Pace};
+use crate::visibility::{ChosenRows, GraveChanges, Pace};
 use base::BaseRows;
+use graves::{Buried, bury};
 use inputs::{InputSsTable, InputSsTables};
 use merged_rows::MergedRows;
 use throttle::Throttle;
@@ -148,6 +151,7 @@ pub struct Compaction {
     linked: Vec<LinkedSsTable>,
     late_rows: u64,
     merged: MergedRows,
+    graves: Option<GraveChanges>,
 }
 
 /// What a compaction moves, and what dies by it.
@@ -156,6 +160,8 @@ struct Inputs {
     dead: BaseRows,
     merged: MergedRows,
     late_rows: u64,
+    /// What becomes of remembered deletes, where the merge rule chooses.
+    graves: Option<GraveChanges>,
 }
 
 impl Inputs {
@@ -165,17 +171,23 @@ impl Inputs {
     /// A storage error, or damage of an SSTable.
     async fn of(snapshot: &Arc<Snapshot>, cover: Option<Coverage>) -> Result<Self> {
         let cover = cover.filter(|_| shows_a_key_once(snapshot));
-        if let Some(rule) = snapshot.rule().filter(|_| cover.is_none()) {
-            let chosen = Box::pin(ChosenRows::of(snapshot, rule)).await?;
+        // What becomes of remembered deletes follows from the choice alone.
+        let remembers = |rule: &Choosing| {
+            rule.rule().delete_retention_ms().is_some_and(|retention| retention > 0)
+        };
+        if let Some(rule) = snapshot.rule().filter(|rule| cover.is_none() || remembers(rule)) {
+            let chosen = Box::pin(ChosenRows::with_graves(snapshot, rule, true)).await?;
+            let (chosen, graves) = (chosen.0, Some(chosen.1));
             let dead = BaseRows::covered(&snapshot.base, chosen.mask.arm(0).as_ref().clone());
             let late_rows = chosen.late_rows.iter().sum();
             let sstables = InputSsTables::chosen(snapshot, &chosen).await?;
-            return Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows });
+            return Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows, graves });
         }
         if snapshot.columns.rows.fold().is_some() {
             let (sstables, merged) =
                 (InputSsTables::merged(snapshot).await?, MergedRows::of(snapshot)?);
-            return Ok(Self { sstables, dead: BaseRows::default(), merged, late_rows: 0 });
+            let dead = BaseRows::default();
+            return Ok(Self { sstables, dead, merged, late_rows: 0, graves: None });
         }
         let (sstables, dead, late_rows) = match cover {
             Some(cover) => {
@@ -184,7 +196,7 @@ impl Inputs {
             }
             None => (InputSsTables::read(snapshot).await?, BaseRows::default(), 0),
         };
-        Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows })
+        Ok(Self { sstables, dead, merged: MergedRows::default(), late_rows, graves: None })
     }
 }
 
@@ -209,7 +221,8 @@ impl Compaction {
         } else {
             verified(&snapshot, open, &throttle).await?.into()
         };
-        let Inputs { sstables, dead, merged, late_rows } = Inputs::of(&snapshot, cover).await?;
+        let Inputs { sstables, dead, merged, late_rows, graves } =
+            Inputs::of(&snapshot, cover).await?;
         let decisions = decide(&facts(&snapshot.base, &sstables.sstables), &settings);
         let base = snapshot.base.clone();
         Ok(Self {
@@ -224,6 +237,7 @@ impl Compaction {
             linked: Vec::new(),
             late_rows,
             merged,
+            graves,
         })
     }
 
@@ -299,14 +313,18 @@ impl Compaction {
             if mutant!("B16") { Default::default() } else { self.dead.write(&self.base).await? };
         let (new, copied_bytes) = self.new_fragments().await?;
         let changes = self.record_changes(&removed, &updated, &new).await?;
+        let buried = self.bury().await?;
         result.copied_bytes = copied_bytes;
         result.fragments_added = new.len();
         let made: Vec<Fragment> = updated.iter().chain(&new).cloned().collect();
         let made_new = new.clone();
         pass(Hold::Files, self.base.uri()).await;
-        let properties = changes.as_ref().map(Recorded::properties);
+        let beside = Beside {
+            properties: changes.as_ref().map(Recorded::properties),
+            config: buried.as_ref().map(Buried::config),
+        };
         let operation = self.operation(removed, updated, new);
-        match commit_exactly(&self.base, operation, properties).await {
+        match commit_exactly(&self.base, operation, beside).await {
             Ok(committed) => {
                 result.base_version = committed.version().version;
                 // Linked fragments are the first of the new fragments, in the order of the
@@ -325,6 +343,9 @@ impl Compaction {
                     self.remove_files(&made).await;
                     if let Some(changes) = changes {
                         changes.remove().await;
+                    }
+                    if let Some(buried) = buried {
+                        buried.remove().await;
                     }
                 }
                 Err(refused.error)
@@ -389,6 +410,15 @@ impl Compaction {
             async move { throttle.take(bytes).await }.boxed()
         });
         Box::pin(PlannedCommit { base, removed, updated, added }.record(&pace)).await
+    }
+
+    /// Writes the deletes that the next version remembers, where its list differs. They are durable
+    /// before the commit, which lists them.
+    async fn bury(&self) -> Result<Option<Buried>> {
+        let (Some(rule), Some(changes)) = (self.snapshot.rule(), &self.graves) else {
+            return Ok(None);
+        };
+        Box::pin(bury(&self.snapshot, rule, changes)).await
     }
 
     fn that_are(&self, treatment: Treatment) -> impl Iterator<Item = &InputSsTable> {

@@ -12,11 +12,13 @@
 mod changelog;
 mod clock;
 mod flushed_changes;
+mod graves;
 mod rules;
 
 pub use changelog::{ChangeFolder, ChangelogFacts, PublishedFile, changelog_garbage};
 pub use clock::present;
 pub use flushed_changes::{FlushedFacts, FlushedFolder, PublishedFlushFile, flushed_garbage};
+pub use graves::{GraveFacts, grave_garbage};
 pub use rules::{LINKED_AGE, ShardFacts, garbage_of, staged_write_garbage};
 
 use std::fmt;
@@ -96,6 +98,8 @@ pub enum GarbageKind {
     PublishedChanges,
     /// A folder of stored changes that no version and no file publishes.
     StoredChanges,
+    /// A folder of remembered deletes that no version lists.
+    RememberedDeletes,
     /// Files of the base table that no version names.
     BaseFiles,
 }
@@ -113,6 +117,7 @@ impl fmt::Display for GarbageKind {
             Self::StagedWrite => "staged write",
             Self::PublishedChanges => "published changes",
             Self::StoredChanges => "stored changes",
+            Self::RememberedDeletes => "remembered deletes",
             Self::BaseFiles => "base files",
         })
     }

@@ -6,9 +6,11 @@
 //! Does not own: the rule (`lancemem_core::merge`), or how one source is searched (`base`,
 //! `sstables`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::take_record_batch;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use futures::{FutureExt, try_join};
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::merge::{Choosing, KeyGroups};
@@ -58,7 +60,8 @@ pub(super) async fn find(
     let search = Search { snapshot, rule, wanted, columns: Columns::of(snapshot, &read)? };
     let rows = wanted.distinct();
     let (of_base, above) = try_join!(search.in_base(&rows), search.above(&rows))?;
-    let versions: Vec<Versions> = of_base.into_iter().chain(above).collect();
+    let graves = search.graves(&of_base, &above).await?;
+    let versions: Vec<Versions> = of_base.into_iter().chain(graves).chain(above).collect();
     search.chosen(versions, &rows)?.finish(&result, wanted)
 }
 
@@ -133,6 +136,28 @@ impl Search<'_> {
         Ok(versions)
     }
 
+    /// The remembered deletes of keys that have rows above the base table and none in it.
+    async fn graves(&self, of_base: &[Versions], above: &[Versions]) -> Result<Option<Versions>> {
+        let rows = |of: &[Versions]| -> HashSet<u32> {
+            of.iter().flat_map(|it| &it.answers.of).map(|(row, _)| *row).collect()
+        };
+        let asked = &rows(above) - &rows(of_base);
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let Some(graves) = self.snapshot.graves().await? else { return Ok(None) };
+        let find = |row: u32| Some((row, graves.find(self.wanted.key(row))?));
+        let (of, places): (Vec<u32>, Vec<u32>) = asked.into_iter().filter_map(find).unzip();
+        if of.is_empty() {
+            return Ok(None);
+        }
+        let events = take_record_batch(graves.events(), &UInt32Array::from(places));
+        let of = of.into_iter().zip(0..).collect();
+        // A delete is never shown, so it needs no columns.
+        let answers = Answers { columns: Vec::new(), of };
+        Ok(Some(Versions { answers, events: events.context(LOOKING_UP)? }))
+    }
+
     /// The rows that the rule shows; a delete that wins leaves its key without a row.
     fn chosen(&self, versions: Vec<Versions>, rows: &[u32]) -> Result<Pieces> {
         let mut of_key: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.wanted.len()];
@@ -162,7 +187,7 @@ impl Search<'_> {
                 }
             }
         }
-        for (of, shown) in versions.into_iter().zip(shown) {
+        for (of, shown) in versions.into_iter().zip(shown).filter(|(_, shown)| !shown.is_empty()) {
             pieces.add(Answers { columns: of.answers.columns, of: shown });
         }
         Ok(pieces)

@@ -1,7 +1,8 @@
 //! The cache of the base table, for lookups by key.
 //!
 //! Owns: the scalar index on the key column and the record index, each with the fragments that it
-//! covers, and the keys of the fragments that a lookup has read into memory.
+//! covers, the keys of the fragments that a lookup has read into memory, and the place of the deletes
+//! that a version remembers.
 //! Does not own: which of them a lookup uses (`lookup`), or how long keys stay (`cache`).
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::cache::{CacheBudget, Cached};
+use super::graves::GraveCache;
 use super::row_readers::RowReaders;
 use super::sstable_keys::SsTableKeys;
 use super::sstables::with_table;
@@ -39,6 +41,7 @@ pub struct BaseCache {
     runs: IndexRuns,
     /// Whether lookups use the record index, which describes the newest version.
     uses_record_index: bool,
+    graves: GraveCache,
 }
 
 /// The base table at one version, as a lookup needs it.
@@ -93,8 +96,8 @@ impl BaseCache {
 
     fn with(budget: &Arc<CacheBudget>, uses_record_index: bool) -> Self {
         let (open, fragments) = (Mutex::default(), Mutex::default());
-        let runs = IndexRuns::default();
-        Self { budget: budget.clone(), open, fragments, runs, uses_record_index }
+        let (runs, graves) = (IndexRuns::default(), GraveCache::new(budget));
+        Self { budget: budget.clone(), open, fragments, runs, uses_record_index, graves }
     }
 
     /// The byte budget of the cache.
@@ -107,6 +110,12 @@ impl BaseCache {
     /// version of the base table.
     pub fn forget(&self) {
         *self.open.lock() = None;
+    }
+
+    /// The deletes that a base version remembers, which were read last.
+    #[must_use]
+    pub const fn graves(&self) -> &GraveCache {
+        &self.graves
     }
 
     /// The runs of the record index that this process has open.

@@ -6,6 +6,7 @@
 mod base;
 mod batches;
 mod cache;
+mod graves;
 mod local_files;
 mod missing;
 mod readers;
@@ -30,6 +31,7 @@ pub use lancemem_core::memtable::MemTableView;
 pub use base::{BaseCache, BaseFragment, OpenBase};
 pub use batches::{bytes_of, set_batches};
 pub use cache::{CacheBudget, CacheStats, Cached};
+pub use graves::{GraveCache, Graves, REMEMBERED_AT, graves_of, listed_graves, open_graves};
 pub use missing::{MissingRange, missing_generations};
 pub use readers::{is_pinned, remember};
 pub use row_readers::RowReaders;

@@ -1,9 +1,9 @@
-//! Change rows as a Lance dataset of one fragment, in the form of an SSTable.
+//! Change rows and remembered deletes as a Lance dataset of one fragment, in the form of an SSTable.
 //!
-//! Owns: the files of a folder of change rows: the data file, the manifest with its checksums, and
-//! the file that describes the rows; their order, and their durability.
-//! Does not own: which rows they are (`crate::changes`), or what names the folder: a version, or the
-//! publication of a flush.
+//! Owns: the files of such a folder: the data file, the manifest with its checksums, and for change
+//! rows the file that describes them; their order, and their durability.
+//! Does not own: which rows they are (`crate::changes`, `crate::compaction`), or what names the
+//! folder: a version, or the publication of a flush.
 
 use arrow_schema::Schema as ArrowSchema;
 use datafusion::execution::SendableRecordBatchStream;
@@ -47,6 +47,16 @@ impl SsTableContext {
         Self::of_folder(base, folder, uri).await
     }
 
+    /// The folder of the deletes that the table remembers, of the table version that `base` has open.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn of_graves(base: &Dataset) -> Result<Self> {
+        let folder = paths::GRAVES.split('/').fold(base.branch_location().path, Path::join);
+        let uri = format!("{}/{}", base.uri().trim_end_matches('/'), paths::GRAVES);
+        Self::of_folder(base, folder, uri).await
+    }
+
     /// The folder of the changes of a shard's flushes, of the table version that `base` has open.
     ///
     /// # Errors
@@ -87,7 +97,7 @@ pub async fn write_change_rows(
     let fragment = match (fragments.pop(), fragments.pop()) {
         (Some(fragment), None) => Fragment { id: FRAGMENT, ..fragment },
         _ => {
-            return Err(Error::internal(format!("changes {uri} were not written as one fragment")));
+            return Err(Error::internal(format!("{uri} was not written as one fragment")));
         }
     };
     let rows = fragment.physical_rows.unwrap_or_default() as u64;

@@ -19,7 +19,8 @@ const RULED: u64 = 1 << 62;
 const RULE: &str = "lancemem.rule";
 
 /// What an SSTable records of the rule: the CRC-32 of its stored text.
-pub(super) fn checksum_of(rule: &MergeRule) -> String {
+#[must_use]
+pub fn checksum_of(rule: &MergeRule) -> String {
     checksum_text(crc32fast::hash(rule.to_json().as_bytes()))
 }
 

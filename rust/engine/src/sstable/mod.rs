@@ -65,6 +65,7 @@ pub use chunks::Chunks;
 pub use data::{data_file_name, random_number};
 pub use index_specs::{Build, FlushedIndexes, IndexSpec, IndexSpecs, Model, model_of};
 pub use link::{Linked, link};
+pub use merge_fence::checksum_of as checksum_of_rule;
 pub use open::open_sstable;
 pub use read::{KeyIndex, is_ours};
 pub use segments::{LinkedRows, Segment, remove_segment, segment_of};

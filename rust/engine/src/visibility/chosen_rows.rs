@@ -1,35 +1,25 @@
 //! The dead rows of a snapshot of a table whose merge rule chooses among the rows of a key.
 //!
-//! Age does not decide there, so an older row may supersede a newer one. All rows above the base
-//! table, and the rows of the base table that have their keys, are compared by the rule.
-//!
-//! Owns: the comparison over all sources of a snapshot, from keys and the columns that decide.
-//! Does not own: the rule (`lancemem_core::merge`), tables without one (`compare`), or the masks that
-//! are kept (`cache`).
+//! Owns: what follows from the choice among all rows: the rows that lose, the late ones among them,
+//! what a newest source and older ones do to each other, and what becomes of remembered deletes.
+//! Does not own: the rows and the choice (`compared_rows`), tables without a rule (`compare`), or the
+//! masks that are kept (`cache`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
-use arrow_array::{BooleanArray, RecordBatch, UInt32Array};
+use arrow::compute::interleave_record_batch;
+use arrow_array::{Array, RecordBatch};
 use datafusion::common::runtime::SpawnedTask;
-use futures::future::{ready, try_join_all};
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use lancemem_core::format::{KeyForm, TOMBSTONE};
-use lancemem_core::merge::{Choosing, KeyGroups, REPLACE, Winners};
-use lancemem_core::types::{Error, Result};
+use lancemem_core::merge::Choosing;
+use lancemem_core::types::{KeyBlock, Result};
 use roaring::RoaringBitmap;
 
-use super::{DeadRows, KeysAbove, NumberedKeys, NumberedRows, SnapshotMask};
-use crate::errors::{Context, SsTableErrors};
-use crate::record_index::column_batches;
-use crate::schema::{StoredColumns, tombstones};
-use crate::snapshot::{MemTableView, Snapshot, Source, SsTableHandle};
-
-/// The action that errors name.
-const CHOOSING: &str = "choosing among the rows of a key";
-/// Fragments of the base table that are compared at the same time.
-const CONCURRENT: usize = 2;
+use super::compared_rows::{CHOOSING, ChosenGroups, ComparedRows};
+use super::{DeadRows, SnapshotMask};
+use crate::errors::Context;
+use crate::schema::tombstones;
+use crate::snapshot::{Snapshot, Source};
 
 /// The rows of a snapshot that its rule does not choose.
 #[derive(Debug)]
@@ -46,11 +36,44 @@ impl ChosenRows {
     /// # Errors
     /// A storage error, or damage of a source.
     pub async fn of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
-        let compared = ComparedRows::of(snapshot, rule).await?;
-        let chosen = SpawnedTask::spawn_blocking(move || compared.choose());
-        let mut chosen = chosen.await.context(CHOOSING)??;
+        let chosen = Self::with_graves(snapshot, rule, false).await?;
+        Ok(chosen.0)
+    }
+
+    /// The same; with `notes` also what the choice changes in the deletes that the table remembers.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub async fn with_graves(
+        snapshot: &Snapshot,
+        rule: &Arc<Choosing>,
+        notes: bool,
+    ) -> Result<(Self, GraveChanges)> {
+        let compared = ComparedRows::of(snapshot, rule, snapshot.graves().await?).await?;
+        let chosen = SpawnedTask::spawn_blocking(move || choose(&compared, notes));
+        let (mut chosen, changes) = chosen.await.context(CHOOSING)??;
         chosen.mask.live_rows = live_rows(snapshot, &chosen.mask);
-        Ok(chosen)
+        Ok((chosen, changes))
+    }
+}
+
+/// What a choice over all SSTables changes in the deletes that the table remembers.
+#[derive(Debug)]
+pub struct GraveChanges {
+    /// Keys of deletes with a sequence that win.
+    pub buried: KeyBlock,
+    /// The columns that decide, of these deletes.
+    pub events: RecordBatch,
+    /// Keys whose remembered delete counts no more, and that are not in `buried`.
+    pub cancelled: KeyBlock,
+}
+
+impl GraveChanges {
+    /// No change.
+    #[must_use]
+    pub fn none(rule: &Choosing) -> Self {
+        let events = RecordBatch::new_empty(rule.event_schema().clone());
+        Self { buried: KeyBlock::default(), events, cancelled: KeyBlock::default() }
     }
 }
 
@@ -69,103 +92,24 @@ pub struct ChosenAgainst {
 }
 
 impl ChosenAgainst {
-    /// The choice of `rule` among the rows of the keys that the last source of `snapshot` has.
+    /// The choice of `rule` among the rows of the keys that the last source of `snapshot` has. No
+    /// remembered delete counts.
     ///
     /// # Errors
     /// As [`ChosenRows::of`].
     pub async fn last_of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
-        let compared = ComparedRows::of(snapshot, rule).await?;
-        let chosen = SpawnedTask::spawn_blocking(move || compared.choose_against_last());
+        let compared = ComparedRows::of(snapshot, rule, None).await?;
+        let chosen = SpawnedTask::spawn_blocking(move || Self::of(&compared));
         chosen.await.context(CHOOSING)?
     }
-}
 
-/// The columns that decide of all rows whose keys are above the base table.
-struct ComparedRows {
-    keys: Arc<NumberedKeys>,
-    above: Vec<RowsAbove>,
-    fragments: Vec<RowsOfFragment>,
-    rule: Arc<Choosing>,
-}
-
-impl ComparedRows {
-    async fn of(snapshot: &Snapshot, rule: &Arc<Choosing>) -> Result<Self> {
-        let reads = snapshot.sources().map(|(_, source)| match source {
-            Source::SsTable(sstable) => of_sstable(snapshot, sstable, rule).boxed(),
-            Source::MemTable(rows) => ready(of_memtable(snapshot, rows, rule)).boxed(),
-        });
-        let above = try_join_all(reads.collect::<Vec<_>>()).await?;
-        let form = KeyForm::of(&snapshot.schema, &snapshot.key);
-        let (keys, above): (Vec<KeysAbove>, Vec<RowsAbove>) = above.into_iter().unzip();
-        let keys = SpawnedTask::spawn_blocking(move || NumberedKeys::of(form, keys));
-        let keys = Arc::new(keys.await.context(CHOOSING)??);
-        let ids = snapshot.base.fragments().iter().map(|fragment| fragment.id);
-        let looks = ids.map(|id| of_fragment(snapshot, id, keys.clone(), rule.clone()).boxed());
-        let looks = stream::iter(looks.collect::<Vec<_>>()).buffered(CONCURRENT);
-        let fragments: Vec<RowsOfFragment> = looks.try_collect().await?;
-        Ok(Self { keys, above, fragments, rule: rule.clone() })
-    }
-
-    /// The rows of each key, those of the base table first, and the row that wins.
-    fn winners(&self) -> Result<(KeyGroups, Winners)> {
-        let Self { keys, above, fragments, rule } = self;
-        let mut ordinals: Vec<&[u32]> = fragments.iter().map(|it| it.ordinals.as_slice()).collect();
-        ordinals.extend(keys.ordinals().iter().map(Vec::as_slice));
-        let of_base = fragments.iter().map(|fragment| fragment.events.clone());
-        let above = above.iter().map(|source| source.events.clone());
-        let events: Vec<RecordBatch> = of_base.chain(above).collect();
-        let groups = KeyGroups::from_ordinals(keys.count(), &ordinals)?;
-        let winners = rule.winners(&events, &groups)?;
-        Ok((groups, winners))
-    }
-
-    /// The choice among all rows.
-    fn choose(&self) -> Result<ChosenRows> {
-        let Self { keys, above, fragments, .. } = self;
-        let (groups, winners) = self.winners()?;
-        let of_base = fragments.iter().map(|it| it.ordinals.len());
-        let of_above = keys.ordinals().iter().map(Vec::len);
-        let mut wins: Vec<Vec<bool>> = of_base.chain(of_above).map(|it| vec![false; it]).collect();
-        for (source, row) in winners.rows() {
-            wins[*source][*row] = true;
-        }
-        let mut late = vec![0; above.len() + 1];
-        for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
-            let rows = &groups.rows()[bounds[0]..bounds[1]];
-            let behind = rows.iter().rev().take_while(|row| *row != winner);
-            for (source, _) in behind {
-                // Rows of the base table arrived first, so none of them is late.
-                if let Some(above) = source.checked_sub(fragments.len()) {
-                    late[above + 1] += 1;
-                }
-            }
-        }
-        let mut base = DeadRows::default();
-        for (fragment, wins) in fragments.iter().zip(&wins) {
-            let loses = fragment.offsets.iter().zip(wins).filter(|(_, wins)| !**wins);
-            base.set(fragment.id, loses.map(|(offset, _)| *offset).collect())?;
-        }
-        let mut arms = vec![Arc::new(base)];
-        let sources = above.iter().zip(keys.above());
-        for ((source, keys), wins) in sources.zip(&wins[fragments.len()..]) {
-            let mut dead = source.tombstones.clone();
-            for (place, _) in wins.iter().enumerate().filter(|(_, wins)| !**wins) {
-                dead.insert(keys.position(place)?);
-            }
-            arms.push(Arc::new(DeadRows::of_sstable(dead)));
-        }
-        Ok(ChosenRows { mask: SnapshotMask::new(arms), late_rows: late })
-    }
-
-    /// The choice among the rows of the keys that the last source has.
-    fn choose_against_last(&self) -> Result<ChosenAgainst> {
-        let Self { keys, fragments, .. } = self;
-        let (groups, winners) = self.winners()?;
-        let bases = fragments.len();
+    fn of(compared: &ComparedRows) -> Result<Self> {
+        let ComparedRows { keys, fragments, .. } = compared;
+        let ChosenGroups { groups, winners, first_above } = compared.choose()?;
         let Some((newest, older)) = keys.above().split_last() else {
-            return Ok(ChosenAgainst::default());
+            return Ok(Self::default());
         };
-        let mut dead = vec![RoaringBitmap::new(); bases + older.len()];
+        let mut dead = vec![RoaringBitmap::new(); first_above + older.len()];
         let mut beaten = dead.clone();
         for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
             let rows = &groups.rows()[bounds[0]..bounds[1]];
@@ -173,7 +117,7 @@ impl ComparedRows {
                 continue;
             };
             for (source, row) in &rows[..rows.len() - 1] {
-                let position = match source.checked_sub(bases) {
+                let position = match source.checked_sub(first_above) {
                     None => fragments[*source].offsets[*row],
                     Some(above) => older[above].position(*row)?,
                 };
@@ -188,98 +132,106 @@ impl ComparedRows {
         for (fragment, dead) in fragments.iter().zip(&dead) {
             base.set(fragment.id, dead.clone())?;
         }
-        let beaten_by_older = beaten.split_off(bases);
+        let beaten_by_older = beaten.split_off(first_above);
         let ids = fragments.iter().map(|fragment| fragment.id);
         let beaten_by_base = ids.zip(beaten).collect();
-        Ok(ChosenAgainst { base, older: dead.split_off(bases), beaten_by_base, beaten_by_older })
+        Ok(Self { base, older: dead.split_off(first_above), beaten_by_base, beaten_by_older })
     }
 }
 
-/// The rows of one source above the base table, tombstones included.
-struct RowsAbove {
-    /// The columns that decide, a row for each key of the source.
-    events: RecordBatch,
-    /// Positions of deletes.
-    tombstones: RoaringBitmap,
-}
-
-/// The rows of a base fragment whose keys have rows above.
-struct RowsOfFragment {
-    id: u64,
-    offsets: Vec<u32>,
-    ordinals: Vec<u32>,
-    events: RecordBatch,
-}
-
-/// The columns of `rule` behind which `_tombstone` stands, as `StoredColumns` takes them.
-pub fn deciding_columns(rule: &Choosing) -> Vec<String> {
-    let behind = [TOMBSTONE, REPLACE].map(str::to_owned);
-    rule.sequence().iter().cloned().chain(behind).collect()
-}
-
-async fn of_sstable(
-    snapshot: &Snapshot,
-    sstable: &Arc<SsTableHandle>,
-    rule: &Choosing,
-) -> Result<(KeysAbove, RowsAbove)> {
-    let name = sstable.name();
-    let keys = sstable.keys(&snapshot.key).await?;
-    let tombstones = sstable.tombstones().await?.as_ref().clone();
-    let stored = StoredColumns::of(&sstable.columns, &snapshot.columns, &deciding_columns(rule))?;
-    let events = match sstable.dataset.get_fragments().pop() {
-        None => Vec::new(),
-        Some(fragment) => {
-            let batches = column_batches(&fragment, &stored.names).await.in_sstable(&name)?;
-            let batches: Vec<RecordBatch> = batches.try_collect().await.in_sstable(&name)?;
-            let batches = batches.iter().map(|batch| rule.events(&stored.bring(batch)?));
-            batches.collect::<Result<_>>()?
+/// The choice among all rows, and with `notes` what becomes of remembered deletes.
+fn choose(compared: &ComparedRows, notes: bool) -> Result<(ChosenRows, GraveChanges)> {
+    let ComparedRows { above, fragments, rule, .. } = compared;
+    let ChosenGroups { groups, winners, first_above } = compared.choose()?;
+    let rows = compared.ordinals().into_iter().map(<[u32]>::len);
+    let mut wins: Vec<Vec<bool>> = rows.map(|rows| vec![false; rows]).collect();
+    for (source, row) in winners.rows() {
+        wins[*source][*row] = true;
+    }
+    let changes = if notes {
+        let winners = groups.ordinals().iter().copied().zip(winners.rows().iter().copied());
+        let above = winners.filter_map(|(number, (source, row))| {
+            Some((number, source.checked_sub(first_above)?, row))
+        });
+        compared.changes(above, &wins[fragments.len()])?
+    } else {
+        GraveChanges::none(rule)
+    };
+    let mask = compared.mask(&wins[..fragments.len()], &wins[first_above..])?;
+    let mut late_rows = vec![0; above.len() + 1];
+    for (bounds, winner) in groups.offsets().windows(2).zip(winners.rows()) {
+        let rows = &groups.rows()[bounds[0]..bounds[1]];
+        let behind = rows.iter().rev().take_while(|row| *row != winner);
+        for (source, _) in behind {
+            // Rows of the base table arrived first, so none of them is late.
+            if let Some(above) = source.checked_sub(first_above) {
+                late_rows[above + 1] += 1;
+            }
         }
-    };
-    let events = concatenated(rule, &events)?;
-    let mut shown = vec![false; events.num_rows()];
-    for place in 0..keys.len() {
-        let position = keys.position_of(place) as usize;
-        let row = shown.get_mut(position).ok_or_else(|| {
-            Error::corrupt(&name, "misshapen", format!("row {position} has a key and no values"))
-        })?;
-        *row = true;
     }
-    let events = filter_record_batch(&events, &BooleanArray::from(shown)).context(CHOOSING)?;
-    Ok((KeysAbove::SsTable(keys), RowsAbove { events, tombstones }))
+    Ok((ChosenRows { mask, late_rows }, changes))
 }
 
-fn of_memtable(
-    snapshot: &Snapshot,
-    rows: &MemTableView,
-    rule: &Choosing,
-) -> Result<(KeysAbove, RowsAbove)> {
-    let stored = StoredColumns::of(rows.schema(), &snapshot.columns, &deciding_columns(rule))?;
-    let events = rows.batches().map(|batch| rule.events(&stored.bring(batch)?));
-    let events = concatenated(rule, &events.collect::<Result<Vec<_>>>()?)?;
-    let deletes = tombstones(&events, CHOOSING)?.values().set_indices();
-    let tombstones = deletes.filter_map(|row| u32::try_from(row).ok()).collect();
-    Ok((KeysAbove::of_memtable(snapshot, rows)?, RowsAbove { events, tombstones }))
-}
+impl ComparedRows {
+    /// The rows that lose, and deletes.
+    fn mask(&self, of_base: &[Vec<bool>], of_above: &[Vec<bool>]) -> Result<SnapshotMask> {
+        let mut base = DeadRows::default();
+        for (fragment, wins) in self.fragments.iter().zip(of_base) {
+            let loses = fragment.offsets.iter().zip(wins).filter(|(_, wins)| !**wins);
+            base.set(fragment.id, loses.map(|(offset, _)| *offset).collect())?;
+        }
+        let mut arms = vec![Arc::new(base)];
+        let sources = self.above.iter().zip(self.keys.above());
+        for ((source, keys), wins) in sources.zip(of_above) {
+            let mut dead = source.tombstones.clone();
+            for (place, _) in wins.iter().enumerate().filter(|(_, wins)| !**wins) {
+                dead.insert(keys.position(place)?);
+            }
+            arms.push(Arc::new(DeadRows::of_sstable(dead)));
+        }
+        Ok(SnapshotMask::new(arms))
+    }
 
-fn concatenated(rule: &Choosing, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    concat_batches(rule.event_schema(), batches).context(CHOOSING)
-}
+    /// What becomes of remembered deletes. `winners` are those above the base table: the number of
+    /// the key, source and row; `wins` is whether each remembered delete wins.
+    fn changes(
+        &self,
+        winners: impl Iterator<Item = (u32, usize, usize)>,
+        wins: &[bool],
+    ) -> Result<GraveChanges> {
+        let mut changes = GraveChanges::none(&self.rule);
+        let mut buried: Vec<(usize, usize)> = Vec::new();
+        let mut again: HashSet<u32> = HashSet::new();
+        for (number, source, row) in winners {
+            if self.is_ordered_delete(source, row)? {
+                changes.buried.push_with(|out| out.extend_from_slice(self.keys.key(source, row)));
+                buried.push((source, row));
+                again.insert(number);
+            }
+        }
+        if !buried.is_empty() {
+            let events: Vec<&RecordBatch> = self.above.iter().map(|it| &it.events).collect();
+            changes.events = interleave_record_batch(&events, &buried).context(CHOOSING)?;
+        }
+        let loses = self.graves.ordinals.iter().zip(wins).filter(|(_, wins)| !**wins);
+        let loses = loses.map(|(number, _)| *number).chain(self.graves.in_base.iter().copied());
+        let loses: HashSet<u32> = loses.filter(|number| !again.contains(number)).collect();
+        for (_, key) in self.keys.each().filter(|(number, _)| loses.contains(number)) {
+            changes.cancelled.push_with(|out| out.extend_from_slice(key));
+        }
+        Ok(changes)
+    }
 
-/// The live rows of the base fragment `id` whose keys are in `keys`.
-async fn of_fragment(
-    snapshot: &Snapshot,
-    id: u64,
-    keys: Arc<NumberedKeys>,
-    rule: Arc<Choosing>,
-) -> Result<RowsOfFragment> {
-    let sequence = rule.sequence().to_vec();
-    let (made_by, action) = (rule.clone(), CHOOSING);
-    let make = move |batch: &RecordBatch, rows: &UInt32Array| {
-        made_by.base_events(&take_record_batch(batch, rows).context(CHOOSING)?)
-    };
-    let found = NumberedRows::of(snapshot, id, keys, &sequence, make, action).await?;
-    let NumberedRows { id, offsets, ordinals, made } = found;
-    Ok(RowsOfFragment { id, offsets, ordinals, events: concatenated(&rule, &made)? })
+    /// Whether a row above the base table is a delete with a sequence.
+    fn is_ordered_delete(&self, source: usize, row: usize) -> Result<bool> {
+        let events = &self.above[source].events;
+        if !self.rule.rule().remembers_deletes() || !tombstones(events, CHOOSING)?.value(row) {
+            return Ok(false);
+        }
+        let has_value =
+            |name: &String| events.column_by_name(name).is_some_and(|column| column.is_valid(row));
+        Ok(self.rule.sequence().iter().any(has_value))
+    }
 }
 
 /// Number of rows of the snapshot, where the manifests record those of each fragment.

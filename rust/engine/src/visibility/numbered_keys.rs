@@ -56,6 +56,18 @@ impl KeysAbove {
         }
     }
 
+    /// The key at `place`, in the order of [`Self::keys`].
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn key(&self, place: usize) -> &[u8] {
+        match self {
+            Self::SsTable(keys) => keys.key(place),
+            Self::MemTable(keys) => keys.get(place),
+        }
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -139,6 +151,25 @@ impl NumberedKeys {
             Numbers::Ranks(ranks) => ranks.len(),
             Numbers::Table(table) => table.entries.len(),
         }
+    }
+
+    /// Each key once, with its number.
+    pub fn each(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let mut seen = vec![false; self.count()];
+        let all = self.above.iter().zip(&self.ordinals).flat_map(|(keys, numbers)| {
+            let numbers = numbers.iter().enumerate();
+            numbers.map(move |(place, number)| (*number, keys.key(place)))
+        });
+        all.filter(move |(number, _)| !std::mem::replace(&mut seen[*number as usize], true))
+    }
+
+    /// The key at `place` of the source `source`.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[must_use]
+    pub fn key(&self, source: usize, place: usize) -> &[u8] {
+        self.above[source].key(place)
     }
 
     /// The rows of `batch` whose keys are numbered, ascending, with their numbers. `encoder` encodes
@@ -244,8 +275,5 @@ fn hash(hasher: &RandomState, key: &[u8]) -> u64 {
 }
 
 fn key_at(above: &[KeysAbove], source: u32, place: u32) -> &[u8] {
-    match &above[source as usize] {
-        KeysAbove::SsTable(keys) => keys.key(place as usize),
-        KeysAbove::MemTable(keys) => keys.get(place as usize),
-    }
+    above[source as usize].key(place as usize)
 }

@@ -13,6 +13,7 @@ mod compactions;
 mod fixture;
 mod flushed_changes;
 mod flushes;
+mod graves;
 mod indexes;
 mod input_changes;
 mod lingering;

@@ -11,7 +11,7 @@ use lancemem_core::store::Backoff;
 use lancemem_core::types::{ErrorKind, Result};
 
 use super::Catalog;
-use crate::compaction::commit_exactly;
+use crate::compaction::{Beside, commit_exactly};
 use crate::errors::Context;
 use crate::sstable::sync_version_of;
 
@@ -32,7 +32,7 @@ impl Catalog {
             let base = self.latest_base().await?;
             let operation = plan(base.clone()).await?;
             self.make_durable(&base).await?;
-            let refused = match commit_exactly(&base, operation, None).await {
+            let refused = match commit_exactly(&base, operation, Beside::default()).await {
                 Ok(committed) => return Ok(committed.version().version),
                 Err(refused) => refused.error,
             };

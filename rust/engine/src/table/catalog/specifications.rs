@@ -19,7 +19,7 @@ use lancemem_core::merge::{MergeRule, RuleError};
 use lancemem_core::types::{Error, Result};
 
 use super::SHARDING_FIELD;
-use crate::compaction::committing;
+use crate::compaction::{committing, forgetting_deletes};
 use crate::schema::rule_in_table;
 
 /// The id of the specification of the rule. Lance counts those of shardings from 1.
@@ -105,7 +105,9 @@ pub(super) async fn add_index_with_rule(
     let new_indices = vec![new_mem_wal_index_meta(version, details)?];
     let operation = Operation::CreateIndex { new_indices, removed_indices: Vec::new() };
     let transaction = Transaction::new(version, operation, None);
-    CommitBuilder::new(Arc::new(base)).execute(transaction).await.map(drop)
+    let handler = forgetting_deletes(&base);
+    let commit = CommitBuilder::new(Arc::new(base)).with_commit_handler(handler);
+    commit.execute(transaction).await.map(drop)
 }
 
 /// The specification that Lance's builder makes for the sharding.

@@ -89,7 +89,7 @@ impl Table {
             .garbage
             .extend(record_index_garbage(&catalog.store, now, settings.older_than).await?);
         result.garbage.extend(decision_garbage(&catalog.store, now, settings.older_than).await?);
-        result.garbage.extend(self.changelog_garbage(&base, &shards, settings, now).await?);
+        result.garbage.extend(self.named_garbage(&base, &shards, settings, now).await?);
         if !settings.dry_run && !result.garbage.is_empty() {
             pass(Hold::Listed, base.uri()).await;
             sync_before_removal(catalog, &base).await?;
@@ -118,9 +118,9 @@ impl Table {
 }
 
 impl Table {
-    /// The garbage among stored changes; none where a file that publishes them is damaged, because
-    /// it does not show which folder it names.
-    async fn changelog_garbage(
+    /// The garbage among stored changes and remembered deletes; none where a file that names them is
+    /// damaged, because it does not show which folder it names.
+    async fn named_garbage(
         &self,
         base: &Arc<Dataset>,
         shards: &[Unmoved],
@@ -129,13 +129,20 @@ impl Table {
     ) -> Result<Vec<Garbage>> {
         let (grace, dry_run) = (settings.older_than, settings.dry_run);
         let mut garbage = Vec::new();
-        for found in [
-            self.stored_changes_garbage(base, now, grace, dry_run).boxed().await,
-            self.flushed_changes_garbage(base, shards, now, grace).boxed().await,
+        for (what, found) in [
+            (
+                "stored changes",
+                self.stored_changes_garbage(base, now, grace, dry_run).boxed().await,
+            ),
+            (
+                "stored changes",
+                self.flushed_changes_garbage(base, shards, now, grace).boxed().await,
+            ),
+            ("remembered deletes", self.grave_garbage(now, grace).boxed().await),
         ] {
             match found {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
-                    tracing::warn!(table = self.uri(), %error, "no stored changes are collected");
+                    tracing::warn!(table = self.uri(), %error, "no {what} are collected");
                 }
                 found => garbage.extend(found?),
             }
@@ -314,7 +321,13 @@ const fn is_sstable(kind: GarbageKind) -> bool {
 }
 
 const fn is_folder(kind: GarbageKind) -> bool {
-    is_sstable(kind) || matches!(kind, GarbageKind::RecordIndexRun | GarbageKind::StoredChanges)
+    is_sstable(kind)
+        || matches!(
+            kind,
+            GarbageKind::RecordIndexRun
+                | GarbageKind::StoredChanges
+                | GarbageKind::RememberedDeletes
+        )
 }
 
 /// Collects files of the base table that no version names and that are a week old, by Lance's own

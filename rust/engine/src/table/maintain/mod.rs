@@ -7,8 +7,8 @@
 //! `crate::deletion_vectors`), or the caches that it empties (`read`).
 //!
 //! Reading order: `flush`, `compact`, `foreign`, `indexes`, `coverage`, `changelog`,
-//! `flushed_changes`, `garbage`, `record_index`, `merged_rows`, `deletion_vectors`, `repair`, `relist`,
-//! `background`.
+//! `flushed_changes`, `garbage`, `graves`, `record_index`, `merged_rows`, `deletion_vectors`, `repair`,
+//! `relist`, `background`.
 //!
 //! What the other wings call: [`Maintenance`] of a job, and [`Remover`] of an aborted bulk write.
 //!
@@ -24,6 +24,7 @@ mod flush;
 mod flushed_changes;
 mod foreign;
 mod garbage;
+mod graves;
 mod indexes;
 mod merged_rows;
 mod record_index;

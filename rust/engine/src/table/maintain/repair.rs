@@ -26,11 +26,11 @@ use crate::table::catalog::{Catalog, Shard, missing_text};
 /// The result of verifying the files of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsTableReport {
-    /// Its shard.
+    /// Its shard; nil for a folder of remembered deletes.
     pub shard_id: ShardId,
-    /// Its generation.
+    /// Its generation; 0 for a folder of remembered deletes.
     pub generation: Generation,
-    /// Its folder in the shard.
+    /// Its folder in the shard, or for a folder of remembered deletes in the table.
     pub path: String,
     /// Files that have a checksum. An SSTable that Lance wrote has none.
     pub files: u64,
@@ -98,7 +98,8 @@ impl Table {
     /// Verifies the checksum of every file of the uncompacted SSTables, of one shard or of all, in
     /// any store and of any size; writes nothing. Files of an SSTable that Lance wrote have no
     /// checksums, so only its manifest is checked. Missing generations are damage: each range of
-    /// them has a report without a path.
+    /// them has a report without a path. Of all shards, the deletes that the table remembers are
+    /// verified too: each of their folders has a report of the nil shard, with its path in the table.
     ///
     /// # Errors
     /// An input error for a shard that does not exist; a storage error or a damaged manifest of a
@@ -114,6 +115,9 @@ impl Table {
         }
         let mut reports = check_listed(&self.catalog, &shards).await?;
         reports.extend(missing_reports(&self.catalog, &shards).await?);
+        if shard_id.is_none() {
+            reports.extend(self.verify_graves().boxed().await?);
+        }
         Ok(reports)
     }
 }

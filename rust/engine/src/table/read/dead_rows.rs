@@ -13,7 +13,7 @@ use lancemem_core::types::{MaxBytes, Result, ShardId};
 use super::Reader;
 use crate::deletion_vectors::{Coverage, is_on};
 use crate::merged::{MergedFrom, fold_of};
-use crate::snapshot::{MemTableView, Snapshot, SnapshotShard};
+use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, listed_graves};
 use crate::table::Table;
 use crate::visibility::{KnownRows, MergedMemTables, live_rows};
 
@@ -47,9 +47,11 @@ impl Reader {
     /// vectors cover the snapshot.
     pub(in crate::table) async fn cover_of(&self, snapshot: &Snapshot) -> Option<Coverage> {
         let has_no_sstable = snapshot.shards.iter().all(|shard| shard.sstables.is_empty());
-        // By a merge rule an older row may beat a row in memory, which no file names.
+        // By a merge rule an older row may beat a row in memory, and a remembered delete any row; no
+        // file names these.
         let is_in_memory = |shard: &SnapshotShard| !shard.memtables.is_empty();
-        let is_unknown = snapshot.rule().is_some() && snapshot.shards.iter().any(is_in_memory);
+        let is_unknown = snapshot.rule().is_some()
+            && (snapshot.shards.iter().any(is_in_memory) || remembers_deletes(snapshot));
         if !is_on(&snapshot.base) || has_no_sstable || is_unknown {
             return None;
         }
@@ -99,6 +101,12 @@ impl Reader {
         let rows = from.decode(snapshot, shard, (&bytes, &path))?;
         Ok(rows.map(|rows| rows.map(|rows| (shard.shard_id, rows))))
     }
+}
+
+/// Whether the base version of a snapshot lists remembered deletes. A damaged list is an error of the
+/// read that follows.
+fn remembers_deletes(snapshot: &Snapshot) -> bool {
+    !matches!(listed_graves(&snapshot.base), Ok(None))
 }
 
 /// The shards of a snapshot that have SSTables.
