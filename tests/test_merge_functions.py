@@ -350,7 +350,7 @@ def test_an_error_of_an_import_is_the_cause(
 def test_an_update_does_not_combine_what_it_assigns(make_table: MakeTable) -> None:
     table = merged(make_table, FRAGILE, merge_engine="partial_update")
     put(table, 1, v=1)
-    with pytest.raises(lancemem.InvalidInputError, match="column 'v'|partial_update"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"column 'v'|partial_update"):
         table.update({"v": "v + 1"})
     assert values(table, "v") == [1]
 
