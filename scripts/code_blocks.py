@@ -101,6 +101,8 @@ def main() -> None:
     parser.add_argument("--skip", metavar="HEADING", help="no block below this heading")
     parser.add_argument("--before", default="", metavar="CODE", help="statements that run first")
     options = parser.parse_args()
+    # As in a session of a reader, which imports modules from its own folder.
+    sys.path.insert(0, "")
     for page in [page.resolve() for page in options.pages]:
         chosen = [
             block

@@ -347,6 +347,14 @@ def test_an_error_of_an_import_is_the_cause(
         assert isinstance(refused.value.__cause__, ZeroDivisionError)
 
 
+def test_an_update_does_not_combine_what_it_assigns(make_table: MakeTable) -> None:
+    table = merged(make_table, FRAGILE, merge_engine="partial_update")
+    put(table, 1, v=1)
+    with pytest.raises(lancemem.InvalidInputError, match=r"column 'v'|partial_update"):
+        table.update({"v": "v + 1"})
+    assert values(table, "v") == [1]
+
+
 # --- what a function may not return ---
 
 
