@@ -105,6 +105,10 @@ class Fold(RuledEngine):
 class Delta(RuledEngine, engines.Delta):
     """Delta's MERGE, which reads the target."""
 
+    def settings(self) -> dict[str, str]:
+        """Keep the state of the table in as few tasks as all sessions shuffle into, not in 50."""
+        return {**super().settings(), "spark.databricks.delta.snapshotPartitions": "4"}
+
     def clauses(self) -> str:
         """Set what the rule changes."""
         return merge_clauses(self.rule)

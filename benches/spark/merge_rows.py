@@ -88,13 +88,17 @@ def batch(spark: SparkSession, rule: Rule, number: int, rows: int) -> DataFrame:
 
 
 def _events(spark: SparkSession, number: int, rows: int) -> DataFrame:
-    """Make a micro-batch of random hot keys; no two events of a key have one time."""
+    """Make a micro-batch of random hot keys; no two events of a key have one time.
+
+    No `lpad`: its width has no estimate in Spark, and lancemem writes small batches on the driver
+    only by such an estimate. Rows of a file or of a list have one.
+    """
     step = rows // BATCH_ROWS
     if step < 1 or number >= 1_000:
         raise ValueError(f"at least {BATCH_ROWS} rows and less than 1,000 batches, please")
     return spark.range(0, BATCH_ROWS, 1, 1).selectExpr(
         f"id * {step} + pmod(xxhash64(id, {number}), {min(HOT, step)}) id",
-        f"concat('name-', lpad(id, 10, '{number % 10}')) name",
+        f"concat('name-', {(1 + number % 9) * 10**9} + id) name",
         f"id / {3 + number} v",
         f"id + {number} n",
         f"{LAID_TIME} + ({number} - pmod(xxhash64({number}, id), {LATE})) * 1000 + {number} ts",
