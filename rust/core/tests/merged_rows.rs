@@ -14,7 +14,7 @@ use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::format::{PutMode, RowSchema};
 use lancemem_core::memtable::MemTable;
 use lancemem_core::merge::{
-    DeletePolicy, MergeEngine, MergeFunction, MergeRule, NullPolicy, RuleOptions,
+    DeletePolicy, MergeEngine, MergeFunction, MergeRule, NullPolicy, PairFunctions, RuleOptions,
 };
 use lancemem_core::shard::memtable_layout;
 use lancemem_core::types::{ErrorKind, Generation, KeyIndexKind};
@@ -48,7 +48,7 @@ fn table(merge_engine: MergeEngine, deletes: DeletePolicy) -> RowSchema {
         ..RuleOptions::default()
     };
     let rule = MergeRule::new(&options, &schema, &key).unwrap();
-    RowSchema::with_rule(schema, &key, Some(&rule)).unwrap()
+    RowSchema::with_rule(schema, &key, Some(&rule), &PairFunctions::new()).unwrap()
 }
 
 fn partial() -> RowSchema {

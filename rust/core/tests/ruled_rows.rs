@@ -13,7 +13,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::format::RowSchema;
 use lancemem_core::memtable::{MemTable, MemTableView};
-use lancemem_core::merge::{MergeEngine, MergeRule, RuleOptions};
+use lancemem_core::merge::{MergeEngine, MergeRule, PairFunctions, RuleOptions};
 use lancemem_core::shard::memtable_layout;
 use lancemem_core::types::{Generation, KeyIndexKind};
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn table_with(merge_engine: MergeEngine, sequence_by: &[&str], retention_ms: u64
     let options =
         RuleOptions { merge_engine, sequence_by, delete_retention_ms, ..RuleOptions::default() };
     let rule = MergeRule::new(&options, &schema, &key).unwrap();
-    RowSchema::with_rule(schema, &key, Some(&rule)).unwrap()
+    RowSchema::with_rule(schema, &key, Some(&rule), &PairFunctions::new()).unwrap()
 }
 
 fn batch(columns: &[(&str, &[Option<i64>])]) -> RecordBatch {

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use lancemem_core::format::RowSchema;
-use lancemem_core::merge::{Aggregate, MergeEngine, MergeFunction, MergeRule, RuleOptions};
+use lancemem_core::merge::{
+    Aggregate, MergeEngine, MergeFunction, MergeRule, PairFunctions, RuleOptions,
+};
 use lancemem_testkit::KeyShape;
 
 use crate::chance::Chance;
@@ -139,7 +141,7 @@ impl Rule {
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let rule = MergeRule::new(&options, &schema, &names)
             .unwrap_or_else(|error| unreachable!("{self:?} is no rule: {error}"));
-        let rows = RowSchema::with_rule(schema, &names, Some(&rule))
+        let rows = RowSchema::with_rule(schema, &names, Some(&rule), &PairFunctions::new())
             .unwrap_or_else(|error| unreachable!("{self:?} has no rows: {error}"));
         Arc::new(rows)
     }
