@@ -8,9 +8,9 @@
 //! with a rule values are small and may be missing, so those calls also write or delete a key that
 //! no other call uses, `TXN + put`: their last row.
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
 use lancemem_core::format::TOMBSTONE;
 use lancemem_core::memtable::MemTableView;
 use lancemem_core::merge::{GIVEN, REPLACE};
@@ -97,11 +97,11 @@ pub fn place(key: i64) -> Option<usize> {
 
 /// The events of a stored batch.
 pub fn decode(shape: KeyShape, batch: &RecordBatch) -> Vec<Row> {
-    let flags = |name| batch.column_by_name(name).map(|column| column.as_boolean());
+    let flags = |name| batch.column_by_name(name).map(AsArray::as_boolean);
     let (Some(dead), replaces) = (flags(TOMBSTONE), flags(REPLACE)) else { return Vec::new() };
-    let bits = batch.column_by_name(GIVEN).map(|column| column.as_fixed_size_binary());
+    let bits = batch.column_by_name(GIVEN).map(AsArray::as_fixed_size_binary);
     let rows = cells(batch).into_iter().enumerate();
-    let event = |(row, cells)| {
+    let event = |(row, cells): (usize, Cells)| {
         let event = if dead.value(row) {
             Event::Delete
         } else if replaces.is_some_and(|replaces| replaces.value(row)) {

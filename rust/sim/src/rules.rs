@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn kept_seeds_and_most_others_are_lives_without_a_rule() {
         let kept = include_str!("../seeds.txt").lines();
-        let kept = kept.filter_map(|line| line.split_whitespace().next()?.parse().ok());
+        let kept = kept.filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         let ruled: Vec<u64> = kept.filter(|seed| Rule::of(*seed) != Rule::Plain).collect();
         assert!(ruled.is_empty(), "kept seeds of a life that is another one now: {ruled:?}");
-        let of = |rule| (0..10_000).filter(|seed| Rule::of(*seed) == rule).count();
+        let of = |rule: Rule| (0..10_000).filter(|seed| Rule::of(*seed) == rule).count();
         assert!((5_500..6_500).contains(&of(Rule::Plain)), "{}", of(Rule::Plain));
         assert!((800..1_200).contains(&of(Rule::Aggregation)), "{}", of(Rule::Aggregation));
     }

@@ -68,8 +68,8 @@ impl Merging {
     pub fn flushed(&self, view: &MemTableView) -> Result<Source, String> {
         let newest = rows::newest_of(view)?;
         let Some(fold) = &self.fold else { return Ok(self.newest(view, &newest)) };
-        let batches = view.folded().map_err(text)?;
-        let gathered = match (batches, view.chosen().map_err(text)?) {
+        let batches = view.folded().map_err(|error| error.to_string())?;
+        let gathered = match (batches, view.chosen().map_err(|error| error.to_string())?) {
             (Some(batches), _) => self.gather(batches, newest.iter().map(|row| view.place(*row))),
             (None, Some(chosen)) => {
                 let first = (0..).zip(chosen.rows().values().iter());
@@ -123,7 +123,7 @@ impl Merging {
             return Ok(table);
         };
         let (keys, rows) = self.base_rows(fold, base)?;
-        let base = fold.base_events(&rows).map_err(text)?;
+        let base = fold.base_events(&rows).map_err(|error| error.to_string())?;
         let mut gathered = Gathered { batches: Vec::new(), rows: Default::default() };
         gathered.add(&keys, base);
         for source in sources {
@@ -132,7 +132,7 @@ impl Merging {
             }
         }
         let Source::Folded { events, .. } = gathered.folded(fold)? else { return Ok(table) };
-        let shown = fold.visible_rows(&events).map_err(text)?;
+        let shown = fold.visible_rows(&events).map_err(|error| error.to_string())?;
         table.fill(None);
         for (row, cells) in rows::cells(&shown).into_iter().enumerate() {
             if let Some(place) = rows::place(rows::key(self.shape, &shown, row)) {
@@ -175,7 +175,8 @@ impl Merging {
             let values = base.iter().flatten().map(|cells| cells[place]);
             columns.push(Arc::new(values.collect::<Int64Array>()));
         }
-        let rows = RecordBatch::try_new(fold.row_schema().clone(), columns).map_err(text)?;
+        let rows = RecordBatch::try_new(fold.row_schema().clone(), columns)
+            .map_err(|error| error.to_string())?;
         Ok((keys, rows))
     }
 }
@@ -199,8 +200,8 @@ impl Gathered {
                 keys.push(key);
             }
         }
-        let groups = KeyGroups::new(offsets, places).map_err(text)?;
-        let events = fold.fold(&self.batches, &groups).map_err(text)?;
+        let groups = KeyGroups::new(offsets, places).map_err(|error| error.to_string())?;
+        let events = fold.fold(&self.batches, &groups).map_err(|error| error.to_string())?;
         Ok(Source::Folded { keys, events })
     }
 }
@@ -210,14 +211,14 @@ impl Gathered {
 fn marked(view: &MemTableView, chosen: &Chosen) -> Result<Vec<RecordBatch>, String> {
     let mut positions = 0_u32..;
     let marked = view.batches().map(|batch| {
-        let place = batch.schema().index_of(REPLACE).map_err(text)?;
+        let place = batch.schema().index_of(REPLACE).map_err(|error| error.to_string())?;
         let stored = batch.column(place).as_boolean().values().iter();
         // Of all batches of the view, one position after the other.
         let flags = stored.zip(&mut positions);
         let flags = flags.map(|(flag, position)| flag || chosen.replacing().contains(&position));
         let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
         columns[place] = Arc::new(flags.map(Some).collect::<BooleanArray>());
-        RecordBatch::try_new(batch.schema(), columns).map_err(text)
+        RecordBatch::try_new(batch.schema(), columns).map_err(|error| error.to_string())
     });
     marked.collect()
 }
@@ -229,10 +230,6 @@ fn apply(table: &mut Table, newest: &[Row]) {
             table[place] = Rule::Plain.next(table[place], event);
         }
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    format!("P6: {error}")
 }
 
 #[cfg(test)]
