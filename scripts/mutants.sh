@@ -27,6 +27,9 @@ declare -A bug=(
     [B20]="a slot is empty while its key is replaced"
     [B20-list]="a list entry is gone while its key is replaced" [B21]="the claim comes before the checks"
     [B22]="appends go on behind a failure" [B23]="a drain raises the epoch"
+    [B24]="a fold with a newer event forgets a replace" [B25]="bits of given columns are off by one"
+    [B26]="a repeated write counts twice" [B26-log]="a replay forgets transaction ids"
+    [B26-manifest]="a flush forgets transaction ids"
     [L1]="a sentinel goes on to the next position after 409" [L2]="a fenced job appends after its close"
     [L3]="an entry that was collected counts as the end of the log"
 )
@@ -55,6 +58,11 @@ declare -A story=(
     [B21]=recovery::an_open_that_finds_damage_does_not_fence_the_incumbent
     [B22]=known_bugs::nothing_is_appended_behind_an_entry_that_failed
     [B23]=known_bugs::a_compactor_leaves_the_epoch_to_the_living_writer
+    [B24]=merged_rows::a_replace_or_a_delete_still_counts_for_older_sources_when_newer_puts_follow
+    [B25]=merged_rows::a_memtable_has_one_event_of_each_key_at_the_place_of_its_newest_row
+    [B26]=txns::a_version_is_written_once_and_an_older_one_never
+    [B26-log]=txns::an_append_that_landed_without_an_answer_counts_for_the_retry
+    [B26-manifest]=txns::transaction_ids_of_several_generations_reach_the_manifest_with_their_rows
     [L1]=takeover::a_sentinel_that_met_a_conflict_leaves_no_hole
     [L2]=fencing::the_close_of_a_fenced_job_waits_for_the_append_that_runs_and_starts_no_other
     [L3]=recovery::an_entry_that_is_gone_is_the_end_of_the_log_only_where_no_flush_has_covered_it
@@ -63,7 +71,7 @@ declare -A story=(
 declare -A unseen=([B20]="a life has one thread, the schedules find it")
 # Seconds of a hunt for what few lives can show.
 declare -A longer=([B1]=300 [B2]=300 [B19-cut]=300 [L3]=600)
-order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B19-manifest B19-place B20 B20-list B21 B22 B23 L1 L2 L3"
+order="B1 B2 B3 B4 B5 B6 B7 B8 B9 B10 B11 B12 B13 B19-checksum B19-cut B19-hole B19-manifest B19-place B20 B20-list B21 B22 B23 B24 B25 B26 B26-log B26-manifest L1 L2 L3"
 MUTANTS=${MUTANTS:-$order}
 
 cd rust/sim

@@ -149,6 +149,7 @@ fn puts_and_deletes_of_one_batch_keep_their_order() {
     assert_eq!(values(&stored, "n"), [Some(7), Some(9)]);
 }
 
+// B25
 #[test]
 fn a_memtable_has_one_event_of_each_key_at_the_place_of_its_newest_row() {
     let table = partial();
@@ -169,4 +170,33 @@ fn a_memtable_has_one_event_of_each_key_at_the_place_of_its_newest_row() {
     assert_eq!(values(&folded[2], "n"), [None, Some(5)]);
     assert_eq!(values(&folded[2], "total"), [Some(1), Some(7)]);
     assert_eq!(given(&folded[2]), [0b1000, 0b1100]);
+}
+
+// B24
+#[test]
+fn a_replace_or_a_delete_still_counts_for_older_sources_when_newer_puts_follow() {
+    let table = partial();
+    let layout = memtable_layout(&table, KeyIndexKind::Hash);
+    let memtable = Arc::new(MemTable::new(Generation(1), layout));
+    let all = batch(&[
+        ("k", &[Some(1)]),
+        ("ts", &[Some(1)]),
+        ("g", &[Some(2)]),
+        ("n", &[Some(3)]),
+        ("total", &[Some(4)]),
+    ]);
+    let puts = batch(&[("k", &[Some(1), Some(2)]), ("total", &[Some(5), Some(6)])]);
+    let events = [
+        table.accept_put(&all, REPLACE).unwrap(),
+        table.accept_keys(&batch(&[("k", &[Some(2)])])).unwrap(),
+        table.accept(&puts).unwrap(),
+    ];
+    for event in events {
+        memtable.push(event.batch, None, 1);
+    }
+    let folded = &memtable.view(3).folded().unwrap().unwrap()[2];
+    assert_eq!(flags(folded, "_replace"), [true, true]);
+    assert_eq!(flags(folded, "_tombstone"), [false, false]);
+    assert_eq!(values(folded, "total"), [Some(9), Some(6)]);
+    assert_eq!(given(folded), [0b1111, 0b1000]);
 }

@@ -67,6 +67,7 @@ async fn stage(fixture: &Fixture, rows: &[(i64, i64)]) -> SsTable {
     fixture.sink.write(&view).await.unwrap()
 }
 
+// B26
 #[tokio::test]
 async fn a_version_is_written_once_and_an_older_one_never() {
     within(async {
@@ -129,6 +130,7 @@ async fn a_zombie_that_opens_after_a_newer_version_was_written_is_refused() {
     .await;
 }
 
+// B26
 #[tokio::test]
 async fn an_append_that_landed_without_an_answer_counts_for_the_retry() {
     within(async {
@@ -200,6 +202,7 @@ async fn a_truncation_forgets_the_transaction_ids_of_the_rows_that_it_drops() {
     .await;
 }
 
+// B26
 #[tokio::test]
 async fn transaction_ids_of_several_generations_reach_the_manifest_with_their_rows() {
     within(async {

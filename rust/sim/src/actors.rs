@@ -16,7 +16,6 @@ use object_store::path::Path;
 
 use crate::held::Held;
 use crate::process;
-use crate::rows;
 use crate::storage::Client;
 use crate::world::{Base, Pace, ROOT, Weather, World};
 
@@ -229,7 +228,7 @@ pub async fn compact(world: Arc<World>) {
 async fn compact_once(world: &Arc<World>, manifests: &ManifestStore) {
     let Ok(Some(manifest)) = manifests.latest().await else { return };
     let mut base: Base = world.base.lock().clone();
-    let (mut puts, mut newest) = (base.puts.as_ref().clone(), base.newest.as_ref().clone());
+    let (mut puts, mut taken) = (base.puts.as_ref().clone(), Vec::new());
     let before = base.compacted;
     let runs = manifest.sstables.iter().filter(|run| run.generation > before);
     for sstable in runs.take(1 + world.chance.index(3)) {
@@ -241,12 +240,17 @@ async fn compact_once(world: &Arc<World>, manifests: &ManifestStore) {
             return world.fail("the manifest lists an SSTable under another generation");
         }
         puts.extend(&run.puts);
-        rows::apply(&mut newest, &run.newest);
         base.compacted = run.generation;
+        taken.push(run);
     }
+    let rows = world.merging.table(&base.rows, taken.iter().map(|run| &run.rows));
+    let rows = match rows {
+        Ok(rows) => rows,
+        Err(reason) => return world.fail(reason),
+    };
     base.epoch = base.epoch.max(manifest.writer_epoch.get());
     base.puts = Arc::new(puts);
-    base.newest = Arc::new(newest);
+    base.rows = Arc::new(rows);
     pause(world.chance.pause(50)).await;
     let compacted = base.compacted;
     *world.base.lock() = base;

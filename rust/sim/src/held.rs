@@ -78,13 +78,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::rows;
 
     #[test]
     fn a_snapshot_that_shows_more_than_it_showed_breaks_a_promise() {
         let world = World::new(7, 1, false);
-        let put = world.oracle.lock().call(1, 1, |_| vec![(9, Some(3))]);
-        let newest = Arc::new(world.oracle.lock().table(&[put]).clone());
-        let base = Base { puts: Arc::new(vec![put]), newest, ..world.base.lock().clone() };
+        let put = world.oracle.lock().call(1, 1, None, |_| vec![(9, rows::put(3))]);
+        let rows = Arc::new(world.oracle.lock().table(&[put]));
+        let base = Base { puts: Arc::new(vec![put]), rows, ..world.base.lock().clone() };
         let manifest = Arc::new(ShardManifest::initial(world.shard_id, 1, BTreeMap::new()));
         for (showed, is_kept) in [(vec![put], true), (Vec::new(), false)] {
             let mut held = Held::default();

@@ -3,8 +3,9 @@
 //! Owns: whole lives of a shard on one thread, with the clock, chance and storage of a seed.
 //! Does not own: stories of single faults (`rust/core/tests`), real disks, processes or Lance.
 //!
-//! Reading order: `rows`, `oracle`, `settings`, `storage`, `world`, `held`, `process`, `actors`,
-//! `collector`, `sleeper`, `damage`, `life`.
+//! Reading order: `rows`, `rules`, `oracle`, `settings`, `storage`, `sources`, `events`,
+//! `applications`, `world`, `held`, `process`, `ruled`, `actors`, `collector`, `sleeper`, `damage`,
+//! `life`.
 
 #![forbid(unsafe_code)]
 
@@ -12,11 +13,19 @@ pub mod chance;
 
 mod rows;
 
+mod rules;
+
 mod oracle;
 
 mod settings;
 
 mod storage;
+
+mod sources;
+
+mod events;
+
+mod applications;
 
 mod sink;
 
@@ -25,6 +34,8 @@ mod world;
 mod held;
 
 mod process;
+
+mod ruled;
 
 mod actors;
 

@@ -100,6 +100,9 @@ pub fn forgive_decoder() {
 }
 
 async fn tell(world: &Arc<World>) {
+    if let Some(name) = world.rule.name() {
+        world.event(name, 0, "");
+    }
     let god = Client::new(world);
     *world.weather.lock() = Weather::Calm;
     let manifests = ManifestStore::new(god.store(), world.shard_id, 2);

@@ -5,36 +5,52 @@
 //!
 //! A shard is one sequence of puts. Every reader of storage sees a prefix of it, and a later look
 //! sees no less: that is P1, P2 and P5 of the guarantees. A put stands in it whole (P3), once,
-//! behind all that its writer had acknowledged when it was called.
+//! behind all that its writer had acknowledged when it was called. Puts with the same transaction id
+//! are attempts of one write: at most one of them stands in it.
+//!
+//! The row of a key is the fold of its events in this sequence, by the rule of the life.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::rows::{PutId, Row, Table, apply, empty};
+use crate::rows::{self, PutId, Row, Table, empty};
+use crate::rules::Rule;
 
 /// The text of a rule that was broken.
 pub type Verdict = Result<(), String>;
+
+/// A transaction id: the number of an application and its version.
+pub type Version = (usize, i64);
 
 #[derive(Debug)]
 struct Put {
     process: u32,
     epoch: u64,
     rows: Vec<Row>,
+    /// The first attempt of the same write; the put itself where it is the first.
+    first: PutId,
+    /// How many attempts there are. Kept in the first one.
+    attempts: usize,
     /// Puts of its process that were acknowledged when it was called.
     acked_before: usize,
     refused: bool,
     durable: bool,
-    /// Its place in the log, once a reader has seen it there.
+    /// The place in the log of the attempt that stands there, once a reader has seen it. Kept in the
+    /// first attempt.
     at: Option<usize>,
 }
 
 /// Puts that must be somewhere from now on, in the order in which that became so.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Owed {
     puts: VecDeque<(u64, PutId)>,
     total: u64,
 }
 
 impl Owed {
+    const fn new() -> Self {
+        Self { puts: VecDeque::new(), total: 0 }
+    }
+
     fn add(&mut self, id: PutId) {
         self.total += 1;
         self.puts.push_back((self.total, id));
@@ -60,9 +76,12 @@ pub struct Seen {
 }
 
 /// The model of one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Oracle {
+    rule: Rule,
     puts: Vec<Put>,
+    /// The first attempt of each write with a transaction id.
+    versions: BTreeMap<Version, PutId>,
     log: Vec<PutId>,
     acked: BTreeMap<u32, Vec<PutId>>,
     /// How many of these, from the first on, are known to be in the log.
@@ -76,31 +95,63 @@ pub struct Oracle {
 }
 
 impl Oracle {
+    /// The model of a shard without puts, in a table with this rule.
+    pub const fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            puts: Vec::new(),
+            versions: BTreeMap::new(),
+            log: Vec::new(),
+            acked: BTreeMap::new(),
+            acked_in_log: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            durable: Owed::new(),
+            flushed: Owed::new(),
+            flushed_puts: 0,
+            lives: BTreeMap::new(),
+        }
+    }
+
     /// A put is about to be called; `rows` makes its rows from its number.
     pub fn call(
         &mut self,
         process: u32,
         epoch: u64,
+        version: Option<Version>,
         rows: impl FnOnce(PutId) -> Vec<Row>,
     ) -> PutId {
         let id = PutId::try_from(self.puts.len()).unwrap_or(PutId::MAX);
         let acked_before = self.acked_of(process);
         let rows = rows(id);
+        let first = version.map_or(id, |version| *self.versions.entry(version).or_insert(id));
         self.puts.push(Put {
             process,
             epoch,
             rows,
+            first,
+            attempts: 0,
             acked_before,
             refused: false,
             durable: false,
             at: None,
         });
+        self.puts[first as usize].attempts += 1;
         id
     }
 
     /// Whether a put of this number was ever called.
     pub fn knows(&self, id: PutId) -> bool {
         (id as usize) < self.puts.len()
+    }
+
+    /// How many puts so far were attempts of the write of this put.
+    pub fn attempts(&self, id: PutId) -> usize {
+        self.puts[self.puts[id as usize].first as usize].attempts
+    }
+
+    /// The place in the log of this put, or of another attempt of the same write.
+    fn at(&self, id: PutId) -> Option<usize> {
+        self.puts[self.puts[id as usize].first as usize].at
     }
 
     /// The rows of a put.
@@ -125,7 +176,7 @@ impl Oracle {
         }
         self.owe(id);
         let successor = self.opened.range(epoch + 1..).next();
-        let at = self.puts[id as usize].at;
+        let at = self.at(id);
         match successor {
             Some((newer, found)) if at.is_none_or(|at| at >= *found) => Err(format!(
                 "P4: put {id} of epoch {epoch} is acknowledged, but epoch {newer} opened without it"
@@ -152,7 +203,7 @@ impl Oracle {
         let ids = self.acked.get(&process).map_or(Vec::new(), |ids| ids[..acked].to_vec());
         for id in ids {
             self.owe(id);
-            if flushed && self.puts[id as usize].at.is_none_or(|at| at >= self.flushed_puts) {
+            if flushed && self.at(id).is_none_or(|at| at >= self.flushed_puts) {
                 self.flushed.add(id);
             }
         }
@@ -178,11 +229,11 @@ impl Oracle {
             let missing = self.log[seen.puts.len()];
             return Err(format!("P5: put {missing} was seen before and is not there any more"));
         }
-        let (puts, length) = (&self.puts, seen.puts.len());
-        let lost = |end: usize| move |id: PutId| puts[id as usize].at.is_none_or(|at| at >= end);
+        let length = seen.puts.len();
         let check = |owed: &Owed, until: u64, end: usize| {
             let mut due = owed.puts.iter().take_while(|(number, _)| *number <= until);
-            due.find(|(_, id)| lost(end)(*id)).map(|(_, id)| *id)
+            let is_lost = |id: PutId| self.at(id).is_none_or(|at| at >= end);
+            due.find(|(_, id)| is_lost(*id)).map(|(_, id)| *id)
         };
         if let Some(id) = check(&self.durable, floor.durable, length) {
             return Err(format!("P1: put {id} was acknowledged as durable and is not there"));
@@ -200,8 +251,9 @@ impl Oracle {
 
     fn forget_paid(&mut self) {
         let (puts, flushed) = (&self.puts, self.flushed_puts);
-        self.durable.puts.retain(|(_, id)| puts[*id as usize].at.is_none());
-        self.flushed.puts.retain(|(_, id)| puts[*id as usize].at.is_none_or(|at| at >= flushed));
+        let at = |id: PutId| puts[puts[id as usize].first as usize].at;
+        self.durable.puts.retain(|(_, id)| at(*id).is_none());
+        self.flushed.puts.retain(|(_, id)| at(*id).is_none_or(|at| at >= flushed));
     }
 
     /// The writer of `epoch` opened and found `seen`.
@@ -248,11 +300,14 @@ impl Oracle {
         agree(before, seen)?;
         *before = seen.to_vec();
         let mut there = vec![false; self.puts.len()];
+        let first = |id: PutId| self.puts[id as usize].first as usize;
         for id in seen {
-            there[*id as usize] = true;
+            if std::mem::replace(&mut there[first(*id)], true) {
+                return Err(format!("P2: a job shows put {id}, and another put of the same write"));
+            }
         }
         let acked = self.acked.get(&process).map_or(&[][..], |ids| &ids[..acked]);
-        match acked.iter().find(|id| !there[**id as usize]) {
+        match acked.iter().find(|id| !there[first(**id)]) {
             Some(id) => Err(format!("put {id} is acknowledged and its own job does not show it")),
             None => Ok(()),
         }
@@ -261,8 +316,10 @@ impl Oracle {
     /// The table after the puts of `seen`.
     pub fn table(&self, seen: &[PutId]) -> Table {
         let mut table = empty();
-        for id in seen {
-            apply(&mut table, &self.puts[*id as usize].rows);
+        for (key, event) in seen.iter().flat_map(|id| self.rows(*id)) {
+            if let Some(place) = rows::place(*key) {
+                table[place] = self.rule.next(table[place], event);
+            }
         }
         table
     }
@@ -278,10 +335,10 @@ impl Oracle {
     fn place(&mut self, id: PutId) -> Verdict {
         let newest = self.log.last().map_or(0, |id| self.puts[*id as usize].epoch);
         let put = &self.puts[id as usize];
-        if let Some(at) = put.at {
+        if let Some(at) = self.at(id) {
+            let (first, here) = (self.log[at], self.log.len());
             return Err(format!(
-                "put {id} stands twice in the log, at {at} and {}",
-                self.log.len()
+                "P2: put {id} is in the log at {here}, and at {at} put {first} of the same write"
             ));
         }
         if put.refused {
@@ -294,12 +351,13 @@ impl Oracle {
         let acked = self.acked.get(&put.process).map_or(&[][..], Vec::as_slice);
         while *checked < put.acked_before {
             let before = acked[*checked];
-            if self.puts[before as usize].at.is_none() {
+            if self.puts[self.puts[before as usize].first as usize].at.is_none() {
                 return Err(format!("P2: put {id} is in the log without put {before} before it"));
             }
             *checked += 1;
         }
-        self.puts[id as usize].at = Some(self.log.len());
+        let first = self.puts[id as usize].first;
+        self.puts[first as usize].at = Some(self.log.len());
         self.log.push(id);
         Ok(())
     }

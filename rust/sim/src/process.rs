@@ -1,7 +1,9 @@
 //! A process that owns the shard, or has not noticed its loss: its job and the callers of that job.
 //!
-//! Owns: opening, puts of the bank and of the registers, flushes, reads of the job, its end.
-//! Does not own: when a process starts or ends (`actors`).
+//! Owns: opening, puts of the bank and of the registers, one call and its answer, flushes, reads of
+//! the job, its end.
+//! Does not own: when a process starts or ends (`actors`), or callers of tables with a rule
+//! (`ruled`).
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use lancemem_core::format::{ShardManifest, paths};
 use lancemem_core::memtable::MemTableView;
-use lancemem_core::shard::{ShardIdentity, ShardWriter, WriteBatch, WriteOptions};
+use lancemem_core::shard::{Acknowledged, ShardIdentity, ShardWriter, WriteOptions};
 use lancemem_core::store::waiting_here;
 use lancemem_core::types::{Error, ErrorKind, ManifestVersion, WriterConfig};
 use object_store::ObjectStoreExt;
@@ -19,8 +21,12 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::applications::txn_of;
+use crate::events::{Call, Written};
 use crate::held::Held;
-use crate::rows::{self, ACCOUNTS, DEPOSIT, KEYS, PutId, Row};
+use crate::oracle::Version;
+use crate::rows::{self, ACCOUNTS, DEPOSIT, Event, KEYS, PutId, Row};
+use crate::rules::Rule;
 use crate::settings;
 use crate::storage::Client;
 use crate::world::{Pace, ROOT, World};
@@ -41,11 +47,49 @@ pub struct Process {
 
 /// How a caller goes on after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub enum Next {
     Again,
     /// The put may or may not have happened.
     Unsure,
     End,
+}
+
+/// What a call writes.
+#[derive(Clone, Copy, Debug)]
+pub enum Write<'a> {
+    /// Rows of a table without a rule.
+    Put,
+    /// Keys of a table without a rule.
+    Delete,
+    /// A call in a table with a rule, and its transaction id.
+    Ruled { call: &'a Call, version: Option<Version> },
+}
+
+impl Write<'_> {
+    fn version(&self) -> Option<Version> {
+        if let Self::Ruled { version, .. } = self { *version } else { None }
+    }
+
+    /// What the core gets of the put `id`, whose events are `rows`.
+    fn written(&self, world: &World, id: PutId, rows: &[Row]) -> Written {
+        let shape = world.climate.shape;
+        match self {
+            Self::Put => {
+                let value = |event: &Event| match event {
+                    Event::Put { cells, .. } => cells[0].unwrap_or_default(),
+                    Event::Replace(_) | Event::Delete => 0,
+                };
+                let rows: Vec<(i64, i64)> =
+                    rows.iter().map(|(key, event)| (*key, value(event))).collect();
+                Written::plain(shape.rows(&rows), false)
+            }
+            Self::Delete => {
+                let keys: Vec<i64> = rows.iter().map(|(key, _)| *key).collect();
+                Written::plain(shape.keys(&keys), true)
+            }
+            Self::Ruled { call, .. } => call.written(id, shape),
+        }
+    }
 }
 
 /// Opens the shard and starts callers of the new job.
@@ -114,8 +158,7 @@ pub async fn open_doomed(world: Arc<World>) {
     let config = settings::doomed_config(&world.chance);
     let identity = ShardIdentity::new(world.shard_id);
     let sink = world.sink(client.clone());
-    let opened =
-        ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;
+    let opened = ShardWriter::open(client.store(), identity, world.columns(), sink, config).await;
     world.event("doomed open", client.id, "");
     if opened.is_ok() || client.puts() > 0 {
         world.fail("an open with wrong settings wrote to the shard");
@@ -126,11 +169,20 @@ pub async fn open_doomed(world: Arc<World>) {
 impl Process {
     fn start_callers(self: &Arc<Self>, world: &Arc<World>) {
         let mut tasks = vec![tokio::spawn(self.clone().read(world.clone()))];
+        let is_ruled = world.rule != Rule::Plain;
         for _ in 0..=world.chance.below(3) {
-            tasks.push(tokio::spawn(self.clone().write_registers(world.clone())));
+            tasks.push(if is_ruled {
+                tokio::spawn(self.clone().write_events(world.clone()))
+            } else {
+                tokio::spawn(self.clone().write_registers(world.clone()))
+            });
         }
         if world.chance.odds(700) {
-            tasks.push(tokio::spawn(self.clone().run_bank(world.clone())));
+            tasks.push(if is_ruled {
+                tokio::spawn(self.clone().write_versions(world.clone()))
+            } else {
+                tokio::spawn(self.clone().run_bank(world.clone()))
+            });
         }
         if world.chance.odds(500) {
             tasks.push(tokio::spawn(self.clone().flush(world.clone())));
@@ -174,15 +226,16 @@ impl Process {
             let next = if world.chance.odds(200) {
                 let keys: Vec<i64> =
                     (0..=world.chance.below(2)).map(|_| register(&world)).collect();
-                self.call(&world, false, |id| {
-                    keys.iter().copied().chain([rows::txn(id)]).map(|key| (key, None)).collect()
+                self.call(&world, Write::Delete, |id| {
+                    let keys = keys.iter().copied().chain([rows::txn(id)]);
+                    keys.map(|key| (key, Event::Delete)).collect()
                 })
                 .await
             } else {
                 let keys: Vec<i64> =
                     (0..=world.chance.below(4)).map(|_| register(&world)).collect();
-                self.call(&world, true, |id| {
-                    keys.iter().map(|key| (*key, Some(rows::value(id, *key)))).collect()
+                self.call(&world, Write::Put, |id| {
+                    keys.iter().map(|key| (*key, rows::put(rows::value(id, *key)))).collect()
                 })
                 .await
             };
@@ -200,16 +253,16 @@ impl Process {
             let (from, to) = (world.chance.index(ACCOUNTS), world.chance.index(ACCOUNTS - 1));
             let to = if to >= from { to + 1 } else { to };
             let amount = i64::try_from(world.chance.below(20)).unwrap_or(0);
-            let transfer: Vec<Row> = if accounts.len() < ACCOUNTS {
-                (0_i64..).take(ACCOUNTS).map(|key| (key, Some(DEPOSIT))).collect()
+            let transfer: Vec<(i64, i64)> = if accounts.len() < ACCOUNTS {
+                (0_i64..).take(ACCOUNTS).map(|key| (key, DEPOSIT)).collect()
             } else if accounts[from] >= amount {
-                let row = |at: usize, sum| (i64::try_from(at).unwrap_or(0), Some(sum));
+                let row = |at: usize, sum| (i64::try_from(at).unwrap_or(0), sum);
                 vec![row(from, accounts[from] - amount), row(to, accounts[to] + amount)]
             } else {
                 continue;
             };
-            let next = self.call(&world, true, |id| {
-                let row = |(key, sum): &Row| (*key, sum.map(|sum| rows::value(id, sum)));
+            let next = self.call(&world, Write::Put, |id| {
+                let row = |(key, sum): &(i64, i64)| (*key, rows::put(rows::value(id, *sum)));
                 transfer.iter().map(row).collect()
             });
             // After a transfer that may or may not have happened the sums are unknown.
@@ -228,7 +281,7 @@ impl Process {
         match world.assemble(&snapshot.manifest, &snapshot.memtables, false) {
             Ok(seen) => {
                 let table = world.oracle.lock().table(&seen.puts);
-                Some(table[..ACCOUNTS].iter().flatten().map(|v| rows::number(*v)).collect())
+                Some(table[..ACCOUNTS].iter().flatten().map(rows::number).collect())
             }
             Err(reason) => {
                 world.fail(reason);
@@ -238,37 +291,32 @@ impl Process {
     }
 
     /// One put or delete, and what its answer means.
-    async fn call(
+    pub async fn call(
         &self,
         world: &Arc<World>,
-        puts: bool,
+        write: Write<'_>,
         rows: impl FnOnce(PutId) -> Vec<Row>,
     ) -> Next {
         if self.closing.load(Ordering::Relaxed) || !world.take_put() {
             return Next::End;
         }
-        let id = world.oracle.lock().call(self.id, self.epoch, rows);
+        let id = world.oracle.lock().call(self.id, self.epoch, write.version(), rows);
         let rows = world.oracle.lock().rows(id).to_vec();
         let override_mode = world.chance.odds(150).then(|| world.chance.odds(500));
         // Every other process appends on the threads of its puts.
         let inline = self.epoch.is_multiple_of(2);
-        let options = WriteOptions::default().durable(override_mode).inline(inline);
+        let txn = write.version().map(txn_of);
+        let options =
+            WriteOptions::default().durable(override_mode).inline(inline).txn(txn.as_ref());
         let durable = override_mode.unwrap_or(self.config.durable_write);
-        let shape = world.climate.shape;
-        let put = async {
-            if puts {
-                let rows: Vec<(i64, i64)> =
-                    rows.iter().map(|(key, value)| (*key, value.unwrap_or_default())).collect();
-                self.writer.write(WriteBatch::upserts(&shape.rows(&rows)), options).await
-            } else {
-                let keys: Vec<i64> = rows.iter().map(|(key, _)| *key).collect();
-                self.writer.write(WriteBatch::deletes(&shape.keys(&keys)), options).await
-            }
-        };
-        let mut put = Box::pin(put);
+        let written = write.written(world, id, &rows);
+        let mut put = Box::pin(self.writer.write(written.batch(), options));
         let put = poll_fn(move |context| waiting_here(|| put.as_mut().poll(context)));
         let cancelled = world.chance.odds(world.climate.cancels);
         world.event("put", self.client.id, "");
+        if world.oracle.lock().attempts(id) > 1 {
+            world.event("write repeated", self.client.id, "");
+        }
         let answer = if cancelled {
             tokio::time::timeout(world.chance.pause(30), put).await.ok()
         } else {
@@ -279,11 +327,7 @@ impl Process {
         }
         match answer {
             Some(Ok(acknowledged)) => {
-                world.event("acknowledged", self.client.id, "");
-                if acknowledged.durable != durable || acknowledged.rows != rows.len() {
-                    world.fail(format!("put {id} was answered with {acknowledged:?}"));
-                }
-                world.judge(world.oracle.lock().acknowledged(id, durable));
+                self.acknowledged(world, id, write.version(), &acknowledged, durable);
                 Next::Again
             }
             Some(Err(error)) => self.refused(world, id, &error).await,
@@ -298,9 +342,40 @@ impl Process {
         }
     }
 
+    fn acknowledged(
+        &self,
+        world: &World,
+        id: PutId,
+        version: Option<Version>,
+        answer: &Acknowledged,
+        durable: bool,
+    ) {
+        world.event("acknowledged", self.client.id, "");
+        let (rows, attempts) = {
+            let oracle = world.oracle.lock();
+            (oracle.rows(id).len(), oracle.attempts(id))
+        };
+        // What is written already is durable, whatever the call asks for.
+        let expected = if answer.already_written { (true, 0) } else { (durable, rows) };
+        if (answer.durable, answer.rows) != expected || answer.already_written && attempts < 2 {
+            world.fail(format!("put {id} was answered with {answer:?}"));
+        }
+        if answer.already_written {
+            world.event("write counted once", self.client.id, "");
+        }
+        if let Some(version) = version {
+            world.applications.acknowledged(version, &world.chance, world.rule);
+        }
+        world.judge(world.oracle.lock().acknowledged(id, answer.durable));
+    }
+
     async fn refused(&self, world: &Arc<World>, id: PutId, error: &Error) -> Next {
         self.explain(world, "put", error);
         match error {
+            Error::Stale { .. } => {
+                world.oracle.lock().refused(id);
+                Next::Again
+            }
             Error::Backlog { .. } | Error::Storage { .. } => {
                 world.oracle.lock().refused(id);
                 self.pause(Duration::from_millis(200)).await;
@@ -327,6 +402,11 @@ impl Process {
             }
         }
         match error {
+            Error::Stale { app_id, version, recorded, .. }
+                if version >= recorded || !world.applications.has_come_to(app_id, *recorded) =>
+            {
+                world.fail(format!("{what} comes too late, and no newer version exists: {error}"));
+            }
             Error::Fenced { .. } if stored_epoch(world) <= self.epoch => {
                 world.fail(format!("{what} was fenced, and no later claim exists: {error}"));
             }
@@ -400,7 +480,7 @@ impl Process {
         }
     }
 
-    async fn think(&self, world: &World) {
+    pub async fn think(&self, world: &World) {
         self.pause(world.chance.pause(world.climate.think_ms)).await;
     }
 

@@ -1,6 +1,7 @@
 //! Flushed SSTables in memory, behind the contract of `SsTableSink`.
 //!
-//! Owns: SSTables as sequences of puts, and their failures. Does not own: the manifest.
+//! Owns: SSTables as sequences of puts, and their failures.
+//! Does not own: the manifest, or what a flush keeps of the rows (`sources`).
 
 use std::sync::Arc;
 
@@ -10,7 +11,6 @@ use lancemem_core::memtable::MemTableView;
 use lancemem_core::shard::SsTableSink;
 use lancemem_core::types::{Error, Result};
 
-use crate::rows;
 use crate::storage::Client;
 use crate::world::{Run, Weather, World};
 
@@ -30,7 +30,7 @@ impl Sink {
         Ok(Run {
             generation: view.generation(),
             puts: self.world.puts_of(view)?,
-            newest: rows::newest_of(self.world.climate.shape, view)?,
+            rows: self.world.merging.flushed(view)?,
         })
     }
 }

@@ -19,11 +19,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::applications::Applications;
 use crate::chance::Chance;
 use crate::oracle::{Oracle, Seen};
 use crate::process::Process;
 use crate::rows::{self, PutId, Table};
+use crate::rules::Rule;
 use crate::settings::Climate;
+use crate::sources::{Merging, Source};
 
 /// Root of the table in the store.
 pub const ROOT: &str = "table";
@@ -36,7 +39,7 @@ pub type Counts = BTreeMap<&'static str, u64>;
 pub struct Run {
     pub generation: Generation,
     pub puts: Vec<PutId>,
-    pub newest: Vec<rows::Row>,
+    pub rows: Source,
 }
 
 /// The base table: what compactions have taken over, one atomic value.
@@ -44,7 +47,7 @@ pub struct Run {
 pub struct Base {
     pub compacted: Generation,
     pub puts: Arc<Vec<PutId>>,
-    pub newest: Arc<Table>,
+    pub rows: Arc<Table>,
     /// Epoch of the newest writer that a compaction has read.
     pub epoch: u64,
 }
@@ -70,6 +73,9 @@ pub enum Weather {
 pub struct World {
     pub chance: Chance,
     pub climate: Climate,
+    pub rule: Rule,
+    pub merging: Merging,
+    pub applications: Applications,
     pub weather: Mutex<Weather>,
     pub objects: Arc<InMemory>,
     pub runs: Mutex<BTreeMap<String, Arc<Run>>>,
@@ -108,14 +114,19 @@ impl World {
     pub fn new(seed: u64, puts: usize, verbose: bool) -> Arc<Self> {
         let chance = Chance::new(seed);
         let climate = Climate::of(&chance);
+        let rule = Rule::of(seed);
+        let schema = rule.row_schema(climate.shape);
         let base = Base {
             compacted: Generation(0),
             puts: Arc::default(),
-            newest: Arc::new(rows::empty()),
+            rows: Arc::new(rows::empty()),
             epoch: 0,
         };
         Arc::new(Self {
-            schema: climate.shape.row_schema(),
+            rule,
+            merging: Merging::of(climate.shape, &schema),
+            applications: Applications::default(),
+            schema,
             shard_id: ShardId::from_u128(
                 u128::from(chance.next()) << 64 | u128::from(chance.next()),
             ),
@@ -125,7 +136,7 @@ impl World {
             objects: Arc::default(),
             runs: Mutex::default(),
             base: Mutex::new(base),
-            oracle: Mutex::default(),
+            oracle: Mutex::new(Oracle::new(rule)),
             processes: Mutex::default(),
             clients: Mutex::default(),
             opening: AtomicUsize::new(0),
@@ -257,7 +268,7 @@ impl World {
         deep: bool,
     ) -> Result<Seen, String> {
         let mut puts = base.puts.as_ref().clone();
-        let mut table = base.newest.as_ref().clone();
+        let (mut runs, mut views) = (Vec::new(), Vec::new());
         let mut newest = base.compacted;
         let mut ascend = |generation: Generation| {
             let before = std::mem::replace(&mut newest, generation);
@@ -271,7 +282,7 @@ impl World {
             let run = self.runs.lock().get(&sstable.path).cloned();
             let run = run.ok_or_else(|| format!("SSTable {} was never written", sstable.path))?;
             puts.extend(&run.puts);
-            rows::apply(&mut table, &run.newest);
+            runs.push(run);
         }
         let flushed = puts.len();
         for view in memtables.iter().filter(|view| view.generation() > base.compacted) {
@@ -281,14 +292,27 @@ impl World {
             }
             puts.extend(self.puts_of(view)?);
             if deep {
-                rows::apply(&mut table, &rows::newest_of(self.climate.shape, view)?);
+                views.push(self.merging.read(view)?);
             }
         }
-        if deep && table != self.oracle.lock().table(&puts) {
-            return Err("P6: the newest rows by key are not those that were put last".to_owned());
+        if deep {
+            let sources = runs.iter().map(|run| &run.rows).chain(&views);
+            self.check_table(&self.merging.table(&base.rows, sources)?, &puts)?;
         }
         self.check_bank(&puts)?;
         Ok(Seen { puts, flushed })
+    }
+
+    /// The rows by key are what the rule makes of the puts.
+    fn check_table(&self, table: &Table, puts: &[PutId]) -> Result<(), String> {
+        let expected = self.oracle.lock().table(puts);
+        let differs = |key: &usize| table[*key] != expected[*key];
+        let Some(key) = (0..expected.len()).find(differs) else { return Ok(()) };
+        let (found, expected) = (table[key], expected[key]);
+        Err(format!(
+            "P6: key {key} is {found:?}, and its events make {expected:?} ({:?})",
+            self.rule
+        ))
     }
 
     /// The puts whose rows a MemTable holds; each must be there whole.
@@ -307,15 +331,15 @@ impl World {
             .collect()
     }
 
-    /// Transfers keep the sum of all accounts.
+    /// Transfers keep the sum of all accounts. Tables with a rule have no accounts.
     fn check_bank(&self, puts: &[PutId]) -> Result<(), String> {
         // Now and then, and without a draw: a look must not change what comes.
-        if !puts.len().is_multiple_of(4) {
+        if self.rule != Rule::Plain || !puts.len().is_multiple_of(4) {
             return Ok(());
         }
         let table = self.oracle.lock().table(puts);
         let accounts: Vec<i64> =
-            table[..rows::ACCOUNTS].iter().flatten().map(|value| rows::number(*value)).collect();
+            table[..rows::ACCOUNTS].iter().flatten().map(rows::number).collect();
         let expected = rows::DEPOSIT * i64::try_from(rows::ACCOUNTS).unwrap_or_default();
         if accounts.is_empty() || accounts.iter().sum::<i64>() == expected {
             return Ok(());

@@ -112,6 +112,11 @@ impl<'a> Events<'a> {
     }
 }
 
+/// The bit in which an event records whether it gave the column with this bit.
+fn bit_of(bit: usize) -> usize {
+    if mutant!("B25") { bit ^ 1 } else { bit }
+}
+
 /// Which columns each event gave.
 #[derive(Debug)]
 pub(super) struct Given<'a>(Vec<&'a [u8]>);
@@ -119,6 +124,7 @@ pub(super) struct Given<'a>(Vec<&'a [u8]>);
 impl Given<'_> {
     /// Whether the event at `position` gave the column with `bit`.
     pub(super) fn has(&self, position: usize, bit: usize) -> bool {
+        let bit = bit_of(bit);
         self.0[position][bit / 8] & (1 << (bit % 8)) != 0
     }
 

@@ -36,9 +36,15 @@ impl Live {
             let barrier = reset.filter(|at| is_barrier(*at));
             let start = barrier.map_or(reset.unwrap_or(begin), |at| at + 1);
             live.ranges.push(start..end);
-            live.replaces.push(reset.is_some());
+            live.replaces.push(reset.is_some_and(|at| is_kept(at, end)));
             live.barriers.push(barrier.filter(|_| start == end));
         }
         live
     }
+}
+
+/// Whether the fold of events that end at `end` replaces what is older than all of them, because the
+/// event at `reset` does.
+fn is_kept(reset: usize, end: usize) -> bool {
+    reset + 1 == end || !mutant!("B24")
 }

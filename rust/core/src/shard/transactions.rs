@@ -29,7 +29,7 @@ impl JobTxns {
     /// The transaction ids in the manifest and in the log when a job begins.
     pub fn recovered(manifest: &ShardManifest, memtables: &[Replayed]) -> Self {
         let mut txns = Self { recorded: manifest.txns.clone(), unflushed: BTreeMap::new() };
-        for replayed in memtables.iter().filter(|replayed| !replayed.txns.is_empty()) {
+        for replayed in memtables.iter().filter(|replayed| has_txns(replayed)) {
             txns.recorded.merge(&replayed.txns);
             txns.unflushed.insert(replayed.memtable.generation(), replayed.txns.clone());
         }
@@ -58,6 +58,9 @@ impl JobTxns {
 
     /// The transaction ids of the rows of `generation`.
     pub fn of(&self, generation: Generation) -> Txns {
+        if mutant!("B26-manifest") {
+            return Txns::default();
+        }
         self.unflushed.get(&generation).cloned().unwrap_or_default()
     }
 
@@ -70,6 +73,11 @@ impl JobTxns {
     }
 }
 
+/// Whether rows that a job found in the log came with transaction ids.
+fn has_txns(replayed: &Replayed) -> bool {
+    !replayed.txns.is_empty() && !mutant!("B26-log")
+}
+
 /// Whether the write of `txn` is still to be done in a shard that has recorded `recorded`.
 ///
 /// # Errors
@@ -77,7 +85,7 @@ impl JobTxns {
 pub fn is_new(recorded: &Txns, shard: ShardId, txn: &Txn) -> Result<bool> {
     match recorded.standing(txn) {
         Standing::New => Ok(true),
-        Standing::Recorded => Ok(false),
+        Standing::Recorded => Ok(mutant!("B26")),
         Standing::Stale(recorded) => Err(Error::Stale {
             shard,
             app_id: txn.app_id().to_owned(),
