@@ -145,7 +145,7 @@ def test_an_error_names_the_setting_with_the_wrong_value(table: lancemem.Table) 
     text = "^interval of MaintenanceConfig must be at least 1 ms, got 0"
     with pytest.raises(lancemem.InvalidInputError, match=text):
         table.start_job(shard=0, maintenance=lancemem.MaintenanceConfig(interval=timedelta(0)))
-    text = "maintenance.*expected a bool or a MaintenanceConfig, got str"
+    text = "maintenance.*expected a bool or a MaintenanceConfig, such as .*, got str"
     with pytest.raises(TypeError, match=text):
         table.start_job(shard=0, maintenance="on")  # type: ignore[arg-type]
     # A refused start claims nothing.
