@@ -95,7 +95,10 @@ def _events(spark: SparkSession, number: int, rows: int) -> DataFrame:
     """
     step = rows // BATCH_ROWS
     if step < 1 or number >= 1_000:
-        raise ValueError(f"at least {BATCH_ROWS} rows and less than 1,000 batches, please")
+        raise ValueError(
+            f"the stream is limited to 999 micro-batches and needs a table of {BATCH_ROWS:,} rows "
+            f"or more, got micro-batch {number:,} and {rows:,} rows"
+        )
     return spark.range(0, BATCH_ROWS, 1, 1).selectExpr(
         f"id * {step} + pmod(xxhash64(id, {number}), {min(HOT, step)}) id",
         f"concat('name-', {(1 + number % 9) * 10**9} + id) name",
