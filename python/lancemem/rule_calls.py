@@ -258,7 +258,9 @@ def refuse_mode(table: Table, *, replace: bool, nulls: str | None, changes: bool
 
 def _aggregates(rule: MergeRule | None) -> Iterable[tuple[str, str]]:
     """Yield the columns that have a function, and its name."""
-    return () if rule is None else ((n, it.function) for n, it in rule.aggregates.items())
+    if rule is not None:
+        yield from ((name, it.function) for name, it in rule.aggregates.items())
+        yield from rule.merge_functions.items()
 
 
 def _without_inverse(table: Table, rule: MergeRule) -> str:
@@ -266,6 +268,8 @@ def _without_inverse(table: Table, rule: MergeRule) -> str:
     for name in table.schema.names:
         if name in table.primary_key:
             continue
+        if name in rule.merge_functions:
+            return f"; column {name!r} has the merge function {rule.merge_functions[name]!r}, which has no inverse"
         aggregate = rule.aggregates.get(name)
         function = "last_non_null_value" if aggregate is None else aggregate.function
         if function not in _GROUPS and (aggregate is None or not aggregate.ignore_retract):
