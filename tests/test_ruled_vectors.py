@@ -31,11 +31,12 @@ SCHEMA = pa.schema(
     ]
 )
 SEQUENCE: dict[str, Any] = {"sequence_by": "ts", "delete_retention": timedelta(0)}
+REMEMBERING: dict[str, Any] = {"sequence_by": "ts"}
 FIRST_ROW: dict[str, Any] = {"merge_engine": "first_row"}
 PARTIAL: dict[str, Any] = {"merge_engine": "partial_update"}
 SUM: dict[str, Any] = {"merge_engine": "aggregation", "aggregates": {"v": "sum"}}
 COMBINING = [PARTIAL, SUM]
-RULES = [SEQUENCE, FIRST_ROW, *COMBINING]
+RULES = [SEQUENCE, REMEMBERING, FIRST_ROW, *COMBINING]
 
 
 def row(k: int, ts: int, v: int) -> dict[str, int]:
@@ -170,6 +171,24 @@ def test_a_delete_without_a_sequence_lets_an_earlier_one_win(make_table: MakeTab
     assert rows_of(table) == [row(1, 3, 3)]
     table.compact()
     assert rows_of(table) == [row(1, 3, 3)]
+
+
+def test_a_remembered_delete_counts_whatever_was_looked_up(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA, **REMEMBERING)
+    flushed(table, row(1, 10, 1), row(2, 10, 2))
+    table.compact()
+    table.alter(deletion_vectors=True)
+    table.delete(pa.table({"k": [1], "ts": [20]}))
+    table.flush()
+    table.compact()
+    flushed(table, row(1, 15, 15), row(2, 5, 20))
+    table.write_deletion_vectors()
+    assert rows_of(table) == [row(2, 10, 2)]
+    flushed(table, row(1, 30, 30))
+    table.write_deletion_vectors()
+    assert rows_of(table) == [row(1, 30, 30), row(2, 10, 2)]
+    table.compact()
+    assert rows_of(table) == [row(1, 30, 30), row(2, 10, 2)]
 
 
 @pytest.mark.parametrize("rule", RULES)

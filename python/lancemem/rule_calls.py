@@ -269,7 +269,8 @@ def _without_inverse(table: Table, rule: MergeRule) -> str:
         if name in table.primary_key:
             continue
         if name in rule.merge_functions:
-            return f"; column {name!r} has the merge function {rule.merge_functions[name]!r}, which has no inverse"
+            function = rule.merge_functions[name]
+            return f"; column {name!r} has the merge function {function!r}, which has no inverse"
         aggregate = rule.aggregates.get(name)
         function = "last_non_null_value" if aggregate is None else aggregate.function
         if function not in _GROUPS and (aggregate is None or not aggregate.ignore_retract):

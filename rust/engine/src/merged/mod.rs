@@ -35,7 +35,7 @@ use lancemem_core::format::{KeyForm, RowSchema};
 use lancemem_core::memtable::MemTable;
 use lancemem_core::merge::{Fold, KeyGroups};
 use lancemem_core::shard::memtable_layout;
-use lancemem_core::types::{Generation, KeyIndexKind, Result};
+use lancemem_core::types::{Error, Generation, KeyIndexKind, Result};
 
 pub use keyed::merged_for;
 pub use stored::{MergedFrom, fold_of};
@@ -51,6 +51,8 @@ const MERGING: &str = "merging the events of keys";
 const CONCURRENT: usize = 2;
 /// Keys that are folded at a time.
 const CHUNK: usize = 8_192;
+/// The stack of a thread that folds, which may run a function of a user in Python.
+const FOLD_STACK_BYTES: usize = 8 << 20;
 
 /// `snapshot` with the merged rows of its contested keys as the newest source of their shard. A
 /// snapshot of a table whose rule makes no row of several stays as it is.
@@ -280,7 +282,13 @@ fn on_all_processors(
     let (here, others) = chunks.split_at(chunks.len().div_ceil(threads));
     thread::scope(|scope| {
         let parts = others.chunks(here.len().max(1));
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || all(part))).collect();
+        let running = parts.map(|part| {
+            let thread = thread::Builder::new().name("lancemem-fold".to_owned());
+            thread.stack_size(FOLD_STACK_BYTES).spawn_scoped(scope, move || all(part))
+        });
+        let running = running.collect::<Result<Vec<_>, _>>().map_err(|error| {
+            Error::internal(format!("{MERGING}: a thread was not started")).with_source(error)
+        })?;
         let mut made: Vec<RecordBatch> = all(here)?;
         for part in running {
             made.append(&mut part.join().unwrap_or_else(|panic| resume_unwind(panic))?);

@@ -4,7 +4,7 @@
 //! ones, and the rows of a file.
 //! Does not own: when files are written, read or removed (`table`).
 //!
-//! A file is believed for the very fragments, deletion files, SSTables, columns and rule that it was
+//! A reader takes a file for the very fragments, deletion files, SSTables, columns and rule that it was
 //! made of. A commit of any program to the base table so makes it useless, never wrong.
 
 use std::fmt::Write;
