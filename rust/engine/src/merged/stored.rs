@@ -19,6 +19,7 @@ use lancemem_core::types::{Error, Result};
 
 use super::memtable_of;
 use crate::snapshot::{MemTableView, Snapshot, SnapshotShard};
+use crate::visibility::MergedMemTables;
 
 /// What the merged rows of a snapshot's shards are made of.
 #[derive(Debug)]
@@ -81,8 +82,8 @@ impl MergedFrom {
         merged_rows::encode(snapshot.columns.rows.storage(), &batches, &self.of_shard(shard))
     }
 
-    /// The merged rows of a shard in the bytes of the file at `path`: `Some(None)` where it has none,
-    /// `None` where the file was made of something else.
+    /// The merged rows of a shard in the bytes of the file at `path`; `None` where the file was made of
+    /// something else.
     ///
     /// # Errors
     /// Damage.
@@ -91,14 +92,17 @@ impl MergedFrom {
         snapshot: &Snapshot,
         shard: &SnapshotShard,
         (bytes, path): (&Bytes, &str),
-    ) -> Result<Option<Option<MemTableView>>> {
+    ) -> Result<Option<MergedMemTables>> {
         let rows = &snapshot.columns.rows;
         let Some(batches) = merged_rows::decode(bytes, path, &self.of_shard(shard))? else {
             return Ok(None);
         };
         let batches = batches.into_iter().map(|batch| in_schema(rows, batch, path));
         let batches = batches.collect::<Result<Vec<_>>>()?;
-        Ok(Some((!batches.is_empty()).then(|| memtable_of(shard, rows, batches))))
+        if batches.is_empty() {
+            return Ok(Some(MergedMemTables::new()));
+        }
+        Ok(Some(vec![(shard.shard_id, memtable_of(shard, rows, batches))]))
     }
 }
 

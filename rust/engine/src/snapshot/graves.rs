@@ -93,7 +93,9 @@ impl Graves {
     /// The deletes of `records`, all records of a list, the oldest first.
     fn of(records: &[Records], rule: &Choosing) -> Result<Self> {
         let mut keys = KeyBlock::default();
-        records.iter().for_each(|records| keys.append(&records.keys));
+        for records in records {
+            keys.append(&records.keys);
+        }
         let events = records.iter().map(|records| &records.events);
         let events = concat_batches(rule.event_schema(), events).context(READING)?;
         let times = records.iter().flat_map(|records| &records.times_ms);

@@ -13,7 +13,7 @@ use lancemem_core::types::{MaxBytes, Result, ShardId};
 use super::Reader;
 use crate::deletion_vectors::{Coverage, is_on};
 use crate::merged::{MergedFrom, fold_of};
-use crate::snapshot::{MemTableView, Snapshot, SnapshotShard, listed_graves};
+use crate::snapshot::{Snapshot, SnapshotShard, listed_graves};
 use crate::table::Table;
 use crate::visibility::{KnownRows, MergedMemTables, live_rows};
 
@@ -86,20 +86,18 @@ impl Reader {
         }
     }
 
-    /// The stored merged rows of one shard: `Some(None)` where it has none, `None` where none are
-    /// stored.
+    /// The stored merged rows of one shard; `None` where none are stored.
     async fn stored_rows_of(
         &self,
         snapshot: &Snapshot,
         from: &MergedFrom,
         shard: &SnapshotShard,
-    ) -> Result<Option<Option<(ShardId, MemTableView)>>> {
-        let Some(path) = from.path(shard) else { return Ok(Some(None)) };
+    ) -> Result<Option<MergedMemTables>> {
+        let Some(path) = from.path(shard) else { return Ok(Some(MergedMemTables::new())) };
         let Some(bytes) = self.catalog.store.get(&path, MaxBytes::LOG_ENTRY).await? else {
             return Ok(None);
         };
-        let rows = from.decode(snapshot, shard, (&bytes, &path))?;
-        Ok(rows.map(|rows| rows.map(|rows| (shard.shard_id, rows))))
+        from.decode(snapshot, shard, (&bytes, &path))
     }
 }
 

@@ -47,7 +47,7 @@ async fn write<F: Future<Output = Result<T>>, T>(
 }
 
 async fn ids(table: &Arc<Table>) -> usize {
-    let scan = table.scan(Default::default(), Vec::new());
+    let scan = table.scan(crate::table::read::ScanOptions::default(), Vec::new());
     scan.count_rows().await.unwrap()
 }
 
