@@ -89,7 +89,8 @@ fi
 failing() {
     local binary
     for binary in "$BINARIES"/stories-* "$BINARIES"/sleepers-*; do
-        LANCEMEM_MUTANT=$1 PROPTEST_CASES=20 PROPTEST_MAX_SHRINK_ITERS=0 timeout "${STORY_SECONDS:-120}" \
+        LANCEMEM_MUTANT=$1 PROPTEST_CASES=20 PROPTEST_MAX_SHRINK_ITERS=0 \
+            PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 timeout "${STORY_SECONDS:-120}" \
             "$binary" --test-threads 16 2>/dev/null |
             sed -n -e 's/^test \([a-z_0-9:]*\) \.\.\. FAILED$/\1/p' | sed -e '/::/!s/^/sleepers::/'
     done | sort -u
