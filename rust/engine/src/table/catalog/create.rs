@@ -29,7 +29,7 @@ use super::claims::ShardTurns;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
 use super::merge_functions::{checked_rule, rule_for};
-use super::merge_gate::{RuledUse, refuse_unsupported};
+use super::merge_gate::refuse_flushed_changes;
 use super::progress::details_of;
 use super::schema_rules::{check_key_field, refuse_unstorable, with_key};
 use super::shards::shard_ids;
@@ -194,7 +194,7 @@ impl Catalog {
         let columns = Columns::try_from(schema.as_ref()).context("numbering the columns")?;
         let rule = checked_rule(&location, &columns, &options.primary_key, &options.rule).await?;
         if options.changelog == Changelog::Flushed {
-            refuse_unsupported(location.uri(), rule.as_ref(), RuledUse::FlushedChanges)?;
+            refuse_flushed_changes(location.uri(), rule.as_ref())?;
         }
         let action = format!("creating table {}", location.uri());
         // Before anything else: the next steps would fence the jobs of a table that exists.

@@ -17,7 +17,6 @@ use lancemem_core::types::{Error, Result};
 
 use super::Catalog;
 use super::location::Location;
-use super::merge_gate::{RuledUse, refuse_unsupported};
 use crate::schema::{in_table, rule_in_table, with_ids};
 
 /// How a process loads functions of users by their importable names. A location carries it
@@ -130,9 +129,7 @@ pub(super) fn rule_for(
         return Ok(None);
     }
     let rule = MergeRule::new(options, &with_ids(columns), key);
-    let rule = rule.map_err(|error| rule_in_table(uri, error))?;
-    refuse_unsupported(uri, Some(&rule), RuledUse::Create)?;
-    Ok(Some(rule))
+    rule.map(Some).map_err(|error| rule_in_table(uri, error))
 }
 
 /// As [`rule_for`], for a table that is to get the rule at `location`: its functions are loaded and

@@ -68,7 +68,7 @@ pub use location::Location;
 pub use logs::ShardLog;
 pub use maintenance_config::MaintenanceConfig;
 pub use merge_functions::FunctionLoader;
-pub(super) use merge_gate::{RuledUse, refuse_unsupported};
+pub(super) use merge_gate::refuse_flushed_changes;
 pub(super) use missing::{missing_text, ranges_text};
 pub(super) use progress::{compacted_of, progress_alone};
 pub(super) use schema_rules::refuse_unwritable;

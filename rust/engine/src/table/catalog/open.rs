@@ -21,7 +21,6 @@ use super::create::table_id_of;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
 use super::merge_functions::load;
-use super::merge_gate::{RuledUse, refuse_unsupported};
 use super::progress::{compacted_in, details_of};
 use super::specifications::Specifications;
 use crate::schema::{BaseVersion, LatestBase, VersionStamp, key_of, with_ids};
@@ -49,7 +48,6 @@ impl Catalog {
         let key: Arc<[String]> = key_of(&base)?.into();
         let Specifications { spec_id: shard_spec_id, sharding, rule } =
             Specifications::of(&base, details)?;
-        refuse_unsupported(location.uri(), rule.as_deref(), RuledUse::Open)?;
         let (sharding, sharding_record) = sharding.unzip();
         let persisted = &details.writer_config_defaults;
         let defaults = WriterConfig::default().with_defaults(persisted)?;

@@ -1,7 +1,7 @@
 //! The specifications of the MemWAL index: how rows are spread over shards, and the merge rule.
 //!
 //! Owns: reading both, and the index entry of a table with a rule.
-//! Does not own: the rule itself (the core's `merge`), or which engines work (`merge_gate`).
+//! Does not own: the rule itself (the core's `merge`), or what a table with one cannot have (`merge_gate`).
 //!
 //! Lance knows sharding specifications only, and refuses to write where there are two. So the rule is
 //! the second one: no program that ignores the rule writes rows above the base table.

@@ -31,7 +31,7 @@ use crate::errors::BaseContext;
 use crate::garbage::{ChangeFolder, ChangelogFacts, Garbage, PublishedFile, changelog_garbage};
 use crate::schema::{BaseVersion, versions_of};
 use crate::table::Table;
-use crate::table::catalog::{RuledUse, compacted_of, refuse_unsupported};
+use crate::table::catalog::{compacted_of, refuse_flushed_changes};
 
 /// Attempts to commit beside concurrent commits.
 const MAX_ATTEMPTS: usize = 50;
@@ -98,8 +98,7 @@ impl Table {
         if self.catalog.key.is_empty() {
             return Err(flushed_errors::needs_key(self.uri()));
         }
-        let rule = self.catalog.rule.as_deref();
-        refuse_unsupported(self.uri(), rule, RuledUse::FlushedChanges)?;
+        refuse_flushed_changes(self.uri(), self.catalog.rule.as_deref())?;
         if !is_on(&base.dataset) {
             return Err(flushed_errors::needs_vectors(self.uri()));
         }

@@ -11,9 +11,9 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lancemem_core::format::{GraveFolder, GraveList, paths};
 use lancemem_core::store::Listed;
-use lancemem_core::types::{ErrorKind, Generation, Result, ShardId};
+use lancemem_core::types::{Generation, Result, ShardId};
 
-use super::repair::SsTableReport;
+use super::repair::{SsTableReport, with_damage};
 use crate::errors::{BaseContext, Context, missing_manifest};
 use crate::garbage::{ChangeFolder, Garbage, GraveFacts, grave_garbage};
 use crate::schema::versions_of;
@@ -83,17 +83,7 @@ async fn verify(base: &Dataset, folder: &GraveFolder) -> Result<SsTableReport> {
         Ok(dataset) => Box::pin(compare(&dataset, SsTableFiles::All)).await.context(&path),
         Err(error) => Err(error),
     };
-    let (compared, damage) = match compared {
-        Ok(compared) => {
-            let damaged = &compared.damaged;
-            let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
-            (compared, damage)
-        }
-        Err(error) if error.kind() == ErrorKind::Corruption => {
-            (Compared::default(), vec![error.to_string()])
-        }
-        Err(error) => return Err(error),
-    };
+    let (compared, damage) = with_damage(compared)?;
     let Compared { files, bytes, unchecked, .. } = compared;
     let (shard_id, generation) = (ShardId::nil(), Generation(0));
     Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })

@@ -165,20 +165,26 @@ pub(super) async fn verify_sstable(
         }
         Err(error) => Err(error),
     };
-    let (compared, damage) = match compared {
-        Ok(compared) => {
-            let damaged = &compared.damaged;
-            let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
-            (compared, damage)
-        }
-        Err(error) if error.kind() == ErrorKind::Corruption => {
-            (Compared::default(), vec![error.to_string()])
-        }
-        Err(error) => return Err(error),
-    };
+    let (compared, damage) = with_damage(compared)?;
     let Compared { files, bytes, unchecked, .. } = compared;
     let (generation, path) = (sstable.generation, sstable.path.clone());
     Ok(SsTableReport { shard_id, generation, path, files, bytes, unchecked, damage })
+}
+
+/// What was compared of a dataset's files, and its damage in words. Damage that hides the files is
+/// damage too.
+pub(super) fn with_damage(compared: Result<Compared>) -> Result<(Compared, Vec<String>)> {
+    match compared {
+        Ok(compared) => {
+            let damaged = &compared.damaged;
+            let damage = damaged.iter().map(|it| format!("{}: {}", it.file, it.kind)).collect();
+            Ok((compared, damage))
+        }
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            Ok((Compared::default(), vec![error.to_string()]))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) fn no_shard(catalog: &Catalog, shard_id: ShardId) -> Error {

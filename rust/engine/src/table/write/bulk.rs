@@ -34,7 +34,7 @@ use crate::garbage::{Garbage, LINKED_AGE, generation_of_folder, staged_write_gar
 use crate::snapshot::is_pinned;
 use crate::sstable::{BUFFER_BYTES, SsTableContext, open_sstable, routed_by};
 use crate::table::Table;
-use crate::table::catalog::{Catalog, RuledUse, ShardTurns, refuse_unsupported, refuse_unwritable};
+use crate::table::catalog::{Catalog, ShardTurns, refuse_unwritable};
 use crate::table::maintain::Remover;
 
 const LINK: &[u8] = b"link\n";
@@ -97,8 +97,6 @@ impl Table {
     /// # Errors
     /// As [`Table::routing`].
     pub async fn bulk_writer(self: &Arc<Self>) -> Result<BulkWriter> {
-        let rule = self.catalog.rule.as_deref();
-        refuse_unsupported(self.uri(), rule, RuledUse::Write)?;
         let routing = self.catalog.routing().await?;
         let base = self.catalog.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
@@ -127,7 +125,6 @@ impl Table {
         txn: Option<&Txn>,
     ) -> Result<CommitResult> {
         let catalog = &*self.catalog;
-        refuse_unsupported(catalog.uri(), catalog.rule.as_deref(), RuledUse::Write)?;
         // Fails where the table was deleted: a commit must not create folders in its place.
         let base = catalog.latest_base().await?;
         if let Some(write) = write

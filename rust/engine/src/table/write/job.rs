@@ -34,8 +34,7 @@ use crate::sstable::{
 };
 use crate::table::Table;
 use crate::table::catalog::{
-    Catalog, MaintenanceConfig, RuledUse, SHARDING_FIELD, ShardTurns, refuse_unsupported,
-    refuse_unwritable,
+    Catalog, MaintenanceConfig, SHARDING_FIELD, ShardTurns, refuse_unwritable,
 };
 use crate::table::maintain::{Maintenance, MaintenanceStats};
 use crate::table::read::LiveJob;
@@ -163,7 +162,6 @@ impl Job {
         turn: Option<&ClaimTurn>,
     ) -> Result<Self> {
         config.validate()?;
-        refuse_unsupported(catalog.uri(), catalog.rule.as_deref(), RuledUse::Write)?;
         let base = catalog.without_reused_ids().await?;
         refuse_unwritable(&base.dataset)?;
         let manifest = catalog.manifest_of(shard_id).await?.ok_or_else(|| {
