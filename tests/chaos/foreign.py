@@ -198,21 +198,32 @@ class Pylance(Role):
 
         A restore is the transaction of its own version. The version below it has every earlier
         commit. So that version is restored, unless later commits exist and the table can be read:
-        a compaction may be among them.
+        a compaction may be among them. pylance restores on top of whatever is the newest version
+        by then: if that was a compaction, the undo has dropped it and is itself undone.
         """
         if not self.marker.exists():
             return
+        while (version := self.version_before_restore()) is not None:
+            restore(self.told.uri, version)
+        self.end_restore()
+
+    def version_before_restore(self) -> int | None:
+        """Choose the version that undoes the last restore, unless the newest version may stay."""
         dataset = self.dataset
         later = range(int(self.marker.read_text()) + 1, dataset.version + 1)
         restores = [version for version in later if is_restore(dataset, version)]
-        # None: the life was killed before its restore. Two: behind the undo.
-        if len(restores) == 1:
-            if restores[0] == dataset.version or self.is_behind():
-                restore(self.told.uri, restores[0] - 1)
-            else:
-                self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
-                self.set_states(Foreign.UNKNOWN)
-        self.end_restore()
+        if not restores:
+            # The life was killed before its restore.
+            return None
+        is_undone = len(restores) > 1
+        if not is_undone and restores[0] == dataset.version:
+            return restores[0] - 1
+        is_behind = self.is_behind()
+        if is_undone == is_behind:
+            # The newest version that stays or comes was made from the old version.
+            self.rows = [row for row in range(FOREIGN_ROWS) if self.oracle.states[row]]
+            self.set_states(Foreign.UNKNOWN)
+        return restores[-1] - 1 if is_behind else None
 
     def end_restore(self) -> None:
         """Forget the restore: it is undone, or it was none."""
