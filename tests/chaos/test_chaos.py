@@ -7,16 +7,30 @@ from each other (tests/takeovers), kills at chosen points (tests/durability).
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lance
 import numpy as np
 import pytest
 
+import lancemem
 from tests import seeds
 
 from .__main__ import SECONDS, compiled_clock, run
-from .oracle import FOREIGN_ROWS, GROUPS, KEYS_PER_GROUP, MAX_OPERATIONS, Foreign, Kind, Moment
+from .foreign import Pylance, restore
+from .oracle import (
+    FOREIGN_ROWS,
+    GROUPS,
+    KEYS_PER_GROUP,
+    MAX_OPERATIONS,
+    Foreign,
+    Kind,
+    Moment,
+    Oracle,
+)
+from .role import Told
 from .shape import FOREIGN_GROUP, Layout, Row, draw, text_of
 from .verdict import Judge
 
@@ -39,6 +53,30 @@ def test_every_read_of_a_table_in_chaos_is_explained(number: int, clock: Path) -
     seed = f"{seeds.seed()}-{number}"
     ended = run(seed, SECONDS, FOLDER / seed, clock)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-4_000:]
+
+
+def test_a_restore_is_undone_with_every_compaction_after_it(tmp_path: Path) -> None:
+    shape = replace(draw("0"), restores=True)
+    told = Told(str(tmp_path / "table.lance"), tmp_path, "0", "pylance0", 0, 0, shape)
+    Oracle(told.oracle, create=True)
+    table = lancemem.create_table(told.uri, shape.schema, primary_key=shape.key_columns)
+    rows: list[Row] = [(shape.key_of(number), 0, 1, "a row") for number in range(20)]
+    table.upsert(shape.rows(rows))
+    old = lance.dataset(told.uri).version
+    lance.dataset(told.uri).create_scalar_index("n", "BTREE")
+    newest = lance.dataset(told.uri).version
+    (tmp_path / "restoring").write_text(str(newest))
+    restore(told.uri, old)
+    with table.start_job(shard=0) as job:
+        job.flush()
+    assert table.compact().num_generations
+    # An undo that was chosen before that compaction, and is committed after it.
+    restore(told.uri, newest)
+    with pytest.raises(lancemem.CorruptionError, match="base table older than its shards"):
+        lancemem.open_table(told.uri).scan().to_table()
+    pylance = Pylance(told)
+    assert sorted(shape.read(pylance.table.scan().to_table())) == sorted(rows)
+    assert pylance.oracle.restores == 0
 
 
 # --- the verdict ----------------------------------------------------
