@@ -33,7 +33,7 @@ use lancemem_core::types::{Error, Result};
 
 pub use newer::without_newer;
 pub use superseded::superseded;
-pub use take::whole_rows;
+pub use take::{rows_at, whole_rows};
 pub use versions::KeyVersions;
 
 use crate::snapshot::Snapshot;

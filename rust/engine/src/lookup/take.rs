@@ -208,6 +208,17 @@ pub async fn whole_rows(
     take(readers, dataset, fragment, offsets, &SourceColumns { result, read, stored: None }).await
 }
 
+/// The columns `read` of the rows at `offsets` of an SSTable; otherwise as [`take`].
+pub async fn rows_at(
+    readers: &RowReaders,
+    dataset: &Dataset,
+    offsets: &[u32],
+    read: LanceSchema,
+) -> LanceResult<Vec<RecordBatch>> {
+    let (result, read) = (Arc::new(Schema::empty()), Arc::new(read));
+    take(readers, dataset, 0, offsets, &SourceColumns { result, read, stored: None }).await
+}
+
 /// The rows at `offsets` of a fragment, of which all rows are read.
 async fn kept_by_scan(
     fragment: &FileFragment,

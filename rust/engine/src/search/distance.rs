@@ -4,9 +4,13 @@
 //! equal vectors have equal distances wherever they are stored; and which rows have none.
 //! Does not own: the arithmetic, which is `lance-linalg`'s, as in the base table's own searches.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, FixedSizeListArray};
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array};
 use datafusion::common::{DataFusionError, Result as PlanResult};
+use lance_linalg::distance::l2::l2_f32;
 
 use super::Metric;
 
@@ -24,8 +28,11 @@ impl Scorer {
     /// The distance of each vector from the query at `query`; NaN for a row that is never in a
     /// result: its vector is null or has a null, the distance is no number, or it is out of range.
     pub fn distances(&self, query: usize, vectors: &FixedSizeListArray) -> PlanResult<Vec<f32>> {
-        let compute = self.metric.of_lance().arrow_batch_func();
-        let distances = compute(self.queries[query].as_ref(), vectors)?;
+        let of = &self.queries[query];
+        let distances = match of.as_primitive_opt::<Float32Type>() {
+            Some(of) if self.metric == Metric::L2 => l2_distances(of, vectors)?,
+            _ => self.metric.of_lance().arrow_batch_func()(of.as_ref(), vectors)?,
+        };
         let has_null = nulls_in(vectors);
         let (from, below) = self.range;
         let is_in = |distance: f32| {
@@ -42,6 +49,22 @@ impl Scorer {
         };
         Ok((0..vectors.len()).map(distance).collect())
     }
+}
+
+/// The squared Euclidean distances of 32-bit vectors. `lance-linalg`'s function of a whole column
+/// is compiled for the least processor of a build; that of two vectors chooses at run time.
+fn l2_distances(of: &Float32Array, vectors: &FixedSizeListArray) -> PlanResult<Arc<Float32Array>> {
+    let values = vectors.values().as_primitive_opt::<Float32Type>();
+    let values = values.filter(|_| {
+        !of.is_empty() && usize::try_from(vectors.value_length()).ok() == Some(of.len())
+    });
+    let values = values.ok_or_else(|| {
+        let found = vectors.data_type();
+        DataFusionError::Internal(format!("a query of {} float32, vectors {found}", of.len()))
+    })?;
+    let of = of.values();
+    let distances = values.values().chunks_exact(of.len()).map(|vector| l2_f32(of, vector));
+    Ok(Arc::new(Float32Array::new(distances.collect(), vectors.nulls().cloned())))
 }
 
 /// Whether the vector of a row has a null among its elements.
@@ -65,9 +88,6 @@ pub(super) fn vectors(column: &ArrayRef) -> PlanResult<&FixedSizeListArray> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::Float32Array;
     use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 
     use super::*;

@@ -4,7 +4,8 @@
 //!   ask Lance for the nearest m rows by the index, and for its unindexed rows by their vectors
 //!     drop the candidates whose keys have newer rows, count what is left
 //!       enough: compute their exact distances
-//!       not enough in an SSTable: compare all its keys once, and ask again without the dead rows
+//!       not enough: ask again without the dead rows, where they are known or, in an SSTable, are
+//!                   found by comparing all its keys once
 //!       not enough: ask for eight times as many; after three rounds read the source instead
 //! ```
 //!
@@ -51,6 +52,15 @@ const GROWTH: usize = 8;
 const SPARE: usize = 8;
 /// Queries of a batch that are searched at a time.
 const QUERIES_AT_ONCE: usize = 4;
+/// How widely Lance probes, on its scale from 0 to 1 with the default 0.5. Lance probes the more
+/// partitions, the more rows it is asked for. A search asks for more rows than it returns, to have
+/// some in the place of superseded ones: with this effort they come from about as many partitions
+/// as the rows of the result would.
+const EFFORT: f64 = 0.42;
+/// The part of a source's rows, one in so many, from which on the dead ones are masked at once. A
+/// mask makes Lance compute the distance of each code of a partition alone, which takes ten times
+/// as long as of all at once, so a few dead rows are dropped from the candidates instead.
+const MASKED_PART: u64 = 2;
 
 /// Searches a source of a snapshot by its index.
 #[derive(Clone)]
@@ -116,35 +126,49 @@ impl Leaf for IndexSearch {
 impl IndexSearch {
     /// The nearest live rows of the source for the query at `query`.
     async fn of_query(&self, query: usize) -> Result<Vec<RecordBatch>> {
-        let mut ask = self.first_ask();
+        let (mut ask, mut mask) = (self.first_ask(), self.mask().filter(|_| self.masks_at_once()));
         for _ in 0..ROUNDS {
-            let Candidates { rows, are_all } = self.candidates(query, ask).await?;
+            let Candidates { rows, are_all } = self.candidates(query, ask, mask.clone()).await?;
             let live = self.live(rows).await?;
             if are_all || live.num_rows() >= self.wanted() {
                 return Ok(vec![self.scored(query, &live)?]);
             }
-            if self.compare_keys().await? {
-                continue;
+            if mask.is_none() {
+                self.compare_keys().await?;
+                mask = self.mask();
+                if mask.is_some() {
+                    continue;
+                }
             }
             ask = ask.saturating_mul(GROWTH);
         }
         if self.request.options.fast_search {
-            let Candidates { rows, .. } = self.candidates(query, self.count_rows().await?).await?;
+            let all = self.count_rows().await?;
+            let Candidates { rows, .. } = self.candidates(query, all, mask).await?;
             return Ok(vec![self.scored(query, &self.live(rows).await?)?]);
         }
         self.without_index(query).await
     }
 
     /// Compares all keys of an SSTable with those above it, so that Lance leaves the superseded rows
-    /// out and one more round suffices. False where that was done before, or Lance takes no mask.
-    async fn compare_keys(&self) -> Result<bool> {
-        let Some(sstable) = &self.source.sstable else { return Ok(false) };
-        if self.compared.initialized() || self.layout.key.is_empty() || self.takes_no_mask() {
-            return Ok(false);
+    /// out and one more round suffices; not where Lance takes no mask.
+    async fn compare_keys(&self) -> Result<()> {
+        let Some(sstable) = &self.source.sstable else { return Ok(()) };
+        if self.layout.key.is_empty() || self.takes_no_mask() {
+            return Ok(());
         }
         let compare = async || superseded(&self.source.newer, sstable).await.map(Arc::new);
         self.compared.get_or_try_init(compare).await?;
-        Ok(true)
+        Ok(())
+    }
+
+    /// Whether the first round leaves known dead rows out: those of a merge rule, which keys do not
+    /// tell, and many.
+    fn masks_at_once(&self) -> bool {
+        let fragments = self.source.dataset.fragments().iter();
+        let rows: usize = fragments.filter_map(|fragment| fragment.physical_rows).sum();
+        let dead = self.dead_rows().map_or(0, |dead| dead.len());
+        self.snapshot.rule().is_some() || dead.saturating_mul(MASKED_PART) >= rows as u64
     }
 
     /// Live candidates that the result needs, so that exact distances decide among enough of them.
@@ -165,10 +189,28 @@ impl IndexSearch {
         self.source.named(self.source.dataset.count_rows(None).await)
     }
 
-    async fn candidates(&self, query: usize, ask: usize) -> Result<Candidates> {
+    async fn candidates(
+        &self,
+        query: usize,
+        ask: usize,
+        mask: Option<RowAddrMask>,
+    ) -> Result<Candidates> {
         let source = &self.source;
-        let scanner = source.planned(self.scanner(&self.request.queries.vectors[query], ask))?;
-        let rows = source.named(scanner.try_into_batch().await)?;
+        let mut scanner =
+            source.planned(self.scanner(&self.request.queries.vectors[query], ask))?;
+        if let Some(mask) = mask {
+            scanner.with_row_id_prefilter(mask);
+        }
+        let columns = source.planned(columns_of(&source.dataset, &self.layout.read()))?;
+        let rows = if source.has_row_readers() {
+            source.planned(scanner.empty_project().map(drop))?;
+            scanner.with_row_id();
+            let found = source.named(scanner.try_into_batch().await)?;
+            source.rows_of(&found, columns).await?
+        } else {
+            source.planned(scanner.project_with_schema(&columns).map(drop))?;
+            source.named(scanner.try_into_batch().await)?
+        };
         let found = rows.num_rows();
         // Fewer than asked for: the partitions that were probed have no more, or the table has not.
         let limits_probes = self.request.options.maximum_nprobes.is_some();
@@ -183,11 +225,13 @@ impl IndexSearch {
     fn scanner(&self, query: &ArrayRef, ask: usize) -> lance_core::Result<Scanner> {
         let (dataset, options) = (&self.source.dataset, &self.request.options);
         let mut scanner = dataset.scan();
-        scanner.project_with_schema(&columns_of(dataset, &self.layout.read())?)?;
         scanner.disable_scoring_autoprojection();
         scanner.prefilter(true);
         scanner.nearest(&self.layout.vector, query.as_ref(), ask)?;
         scanner.distance_metric(self.source.index.metric.of_lance());
+        if options.minimum_nprobes.or(options.maximum_nprobes).is_none() {
+            scanner.search_effort(EFFORT)?;
+        }
         if let Some(least) = options.minimum_nprobes {
             scanner.minimum_nprobes(least);
         }
@@ -206,9 +250,6 @@ impl IndexSearch {
             if dataset.manifest().data_storage_format.version == ConcreteFileVersion::V1 {
                 scanner.use_scalar_index(false);
             }
-        }
-        if let Some(mask) = self.mask() {
-            scanner.with_row_id_prefilter(mask);
         }
         Ok(scanner)
     }

@@ -1,18 +1,29 @@
 //! A source of rows that a search asks by its index: the base table, or an SSTable.
 //!
 //! Owns: [`IndexedSource`]: which sources have an index that a search can use, the rows of such a
-//! source that are known to be superseded, and the sources that may supersede more of them.
+//! source that are known to be superseded, the sources that may supersede more of them, and the
+//! reading of an SSTable's rows that its index found.
 //! Does not own: the search (`index_search`), or the index (`table_index`).
 
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::compute::concat_batches;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_schema::Schema;
 use lance::Dataset;
-use lancemem_core::types::Result;
+use lance_core::ROW_ID;
+use lance_core::datatypes::Schema as LanceSchema;
+use lance_file::version::ConcreteFileVersion;
+use lancemem_core::types::{Error, Result};
 
 use super::Metric;
 use super::table_index::TableIndex;
-use crate::errors::{BaseContext, SsTableErrors, from_base};
+use crate::errors::{BaseContext, Context, SsTableErrors, from_base};
+use crate::lookup::rows_at;
+use crate::row_address::split_address;
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, KnownRows};
@@ -102,6 +113,38 @@ impl IndexedSource {
     /// lancemem made has no graph, whose walk may miss rows.
     pub const fn is_searched_to_its_end(&self) -> bool {
         self.sstable.is_some()
+    }
+
+    /// Whether [`Self::rows_of`] reads its rows, in less time than a plan of Lance does.
+    pub fn has_row_readers(&self) -> bool {
+        let manifest = self.dataset.manifest();
+        // The row ids of an SSTable are the addresses of its rows, unless they are stable ones.
+        self.sstable.is_some()
+            && !manifest.uses_stable_row_ids()
+            && manifest.data_storage_format.version != ConcreteFileVersion::V1
+    }
+
+    /// The rows of the SSTable that `found` names by their row ids, with `columns`, in their order
+    /// there.
+    ///
+    /// # Errors
+    /// Damage; a storage error; an internal error for the base table, or without row ids.
+    pub async fn rows_of(&self, found: &RecordBatch, columns: LanceSchema) -> Result<RecordBatch> {
+        let missing = || Error::internal(format!("{SEARCHING}: Lance returned no row ids"));
+        let ids = found.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+        let (Some(ids), Some(sstable)) = (ids, &self.sstable) else { return Err(missing()) };
+        let mut offsets: Vec<u32> = ids.values().iter().map(|id| split_address(*id).1).collect();
+        offsets.sort_unstable();
+        let schema = Arc::new(Schema::from(&columns));
+        if offsets.is_empty() {
+            return Ok(RecordBatch::new_empty(schema));
+        }
+        let rows = rows_at(&sstable.row_readers, &sstable.dataset, &offsets, columns).await;
+        let rows = self.named(rows)?;
+        match rows.as_slice() {
+            [only] => Ok(only.clone()),
+            several => concat_batches(&schema, several).context(SEARCHING),
+        }
     }
 
     /// The result of planning a read by Lance, with an error that names the source.
