@@ -332,6 +332,34 @@ def test_a_large_table_is_divided_by_rows_of_its_sstables(
     assert "BatchScan" not in even._jdf.queryExecution().simpleString()
 
 
+def test_many_rows_that_a_rule_merges_are_read_by_one_task_until_they_are_compacted(
+    spark: SparkSession, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "BYTES_WORTH_A_TASK", 1_000)
+    table = LancememTable.create(
+        spark,
+        table_uri,
+        schema=spark.range(0).selectExpr("id", "id AS n").schema,
+        primary_key="id",
+        merge_engine="aggregation",
+        aggregates={"n": "sum"},
+    )
+    table.upsert(spark.range(80_000).selectExpr("id", "id AS n"))
+    table.compact(flush=True)
+    several = table.toDF().rdd.getNumPartitions()
+    assert 1 < several <= spark.sparkContext.defaultParallelism
+    table.upsert(spark.range(1_000).selectExpr("id", "1L AS n"))
+    table.flush()
+    assert table.toDF().rdd.getNumPartitions() == several, "few rows are merged by each task"
+    table.upsert(spark.range(20_000).selectExpr("id", "1L AS n"))
+    table.flush()
+    frame = table.toDF()
+    assert frame.rdd.getNumPartitions() == 1
+    assert frame.selectExpr("sum(n)").first()[0] == sum(range(80_000)) + 21_000
+    table.compact()
+    assert table.toDF().rdd.getNumPartitions() == several
+
+
 def test_each_task_of_a_divided_frame_reads_a_part_of_the_snapshot_of_the_call(
     spark: SparkSession, table_uri: str
 ) -> None:
