@@ -23,7 +23,6 @@ use super::Metric;
 use super::table_index::TableIndex;
 use crate::errors::{BaseContext, Context, SsTableErrors, from_base};
 use crate::lookup::rows_at;
-use crate::row_address::split_address;
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, KnownRows};
@@ -130,10 +129,12 @@ impl IndexedSource {
     /// # Errors
     /// Damage; a storage error; an internal error for the base table, or without row ids.
     pub async fn rows_of(&self, found: &RecordBatch, columns: LanceSchema) -> Result<RecordBatch> {
-        let missing = || Error::internal(format!("{SEARCHING}: Lance returned no row ids"));
+        let missing = || Error::internal(format!("{SEARCHING}: Lance returned other row ids"));
         let ids = found.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
         let (Some(ids), Some(sstable)) = (ids, &self.sstable) else { return Err(missing()) };
-        let mut offsets: Vec<u32> = ids.values().iter().map(|id| split_address(*id).1).collect();
+        // An SSTable is one fragment, 0, so that an address is an offset.
+        let offset = |id: &u64| u32::try_from(*id).map_err(|_| missing());
+        let mut offsets = ids.values().iter().map(offset).collect::<Result<Vec<_>>>()?;
         offsets.sort_unstable();
         let schema = Arc::new(Schema::from(&columns));
         if offsets.is_empty() {
