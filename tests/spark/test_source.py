@@ -355,7 +355,8 @@ def test_many_rows_that_a_rule_merges_are_read_by_one_task_until_they_are_compac
     table.flush()
     frame = table.toDF()
     assert frame.rdd.getNumPartitions() == 1
-    assert frame.selectExpr("sum(n)").first()[0] == sum(range(80_000)) + 21_000
+    [total] = frame.selectExpr("sum(n) AS n").collect()
+    assert total.n == sum(range(80_000)) + 21_000
     table.compact()
     assert table.toDF().rdd.getNumPartitions() > 1
 
