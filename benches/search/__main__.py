@@ -13,13 +13,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-import lancemem
 from benches import pages
-from benches.search import linking, tables, writes
+from benches.search import freshness, linking, tables, writes
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
@@ -30,12 +29,9 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench-search"
 PAIRS, QUICK_PAIRS = 7, 3
 PUTS, QUICK_PUTS = 200, 50
-GOAL_FRESH_MS = 1.0
-MOST_SECONDS = 10.0
 # Factors that are tried until the planner finds what a compacted copy finds.
 OVERFETCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SLACK = 0.005
-LEVELS = ("durable", "live")
 HEADING = (
     "| beside | lancemem, ms | peer, ms | ratio (95 % interval) | faster | goal | met "
     "| recall@10, lancemem | peer |"
@@ -58,8 +54,10 @@ class Found:
     recall: dict[str, float] = field(default_factory=dict)
     overfetch: float = 1.0
     theirs_is_right: bool = True
-    # Milliseconds from an acknowledgement to the search that found the row, by level.
-    fresh: dict[str, list[float]] = field(default_factory=dict)
+    # The same rows after a compaction, in lancemem's table and in the copy.
+    compacted: dict[str, list[float]] = field(default_factory=dict)
+    compacted_recall: float = 0.0
+    fresh: freshness.Waits = field(default_factory=dict)
     linking: linking.Linking = field(default_factory=linking.Linking)
     # The lines of writes and batches.
     writes: list[str] = field(default_factory=list)
@@ -82,7 +80,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tables-", dir=chosen.folder.resolve()))
     try:
         found = Found()
-        _freshness(folder, sizes, QUICK_PUTS if chosen.quick else PUTS, found)
+        _say("acknowledged to found")
+        found.fresh = freshness.measure(folder, sizes, QUICK_PUTS if chosen.quick else PUTS)
         _searches(folder, sizes, pairs, found)
         _say("linked indexes")
         found.linking = linking.measure(folder, sizes, pairs)
@@ -97,43 +96,6 @@ def main() -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _freshness(folder: Path, sizes: tables.Sizes, puts: int, found: Found) -> None:
-    """Put one row after another above rows in memory, and search for it at once."""
-    _say("acknowledged to found")
-    random = np.random.default_rng(11)
-    for consistency in LEVELS:
-        level: Any = consistency
-        uri = str(folder / f"fresh-{level}.lance")
-        table = lancemem.create_table(uri, tables.SCHEMA, primary_key="id", config=tables.CONFIG)
-        count = sizes.memory_rows
-        vectors = random.normal(size=(count + puts, tables.WIDTH)).astype(np.float32)
-        with table.start_job(shard=0) as job:
-            for put in tables.puts(np.arange(count), vectors[:count]):
-                job.put(put)
-            waits = []
-            for number in range(count, count + puts):
-                job.put(tables.rows([number], vectors[number : number + 1]))
-                waits.append(_until_found(table, vectors[number], number, level))
-        found.fresh[level] = waits
-        shutil.rmtree(uri)
-
-
-def _until_found(
-    table: lancemem.Table,
-    query: tables.Vectors,
-    number: int,
-    consistency: Any,  # noqa: ANN401 - one of LEVELS
-) -> float:
-    """Search until the row of this number is the nearest, and return the milliseconds."""
-    begun = time.perf_counter()
-    while (passed := time.perf_counter() - begun) < MOST_SECONDS:
-        search = table.search(query, k=1, columns=["id"], consistency=consistency)
-        if search.to_table()["id"].to_pylist() == [number]:
-            return (time.perf_counter() - begun) * 1e3
-    message = f"row {number} is not found {passed:.0f} s after its put was acknowledged"
-    raise AssertionError(message)
 
 
 def _searches(folder: Path, sizes: tables.Sizes, pairs: int, found: Found) -> None:
@@ -156,7 +118,14 @@ def _searches(folder: Path, sizes: tables.Sizes, pairs: int, found: Found) -> No
         # The side that goes first alternates.
         for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
             found.rounds[name].append(_median_ms(sides[name].search, data.queries))
+    _say("after a compaction")
     ours.job.close()
+    ours.table.compact(flush=True)
+    found.compacted_recall = data.recall([ours.search(query) for query in data.queries])
+    found.compacted = {"ours": [], "copy": []}
+    for turn in range(pairs):
+        for name in ("ours", "copy") if turn % 2 == 0 else ("copy", "ours"):
+            found.compacted[name].append(_median_ms(sides[name].search, data.queries))
 
 
 def _choose_overfetch(planner: tables.Planner, data: tables.Data, found: Found) -> None:
@@ -200,13 +169,9 @@ def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:
             f"|{' --- |' * 9}",
             _line(copy, "copy", Goal(2, at_least=False), found),
             _line(planner, "planner", Goal(0.5, at_least=False), found),
+            _compacted_line(found),
             "",
-            "From the acknowledgement of a put to the search that finds its row, in one process,",
-            f"above {sizes.memory_rows:,} rows in memory:",
-            "",
-            "| level | p50, ms | p99, ms | goal, p50 | met |",
-            "| --- | --- | --- | --- | --- |",
-            *(_fresh_line(level, waits) for level, waits in found.fresh.items()),
+            *freshness.lines(found.fresh, sizes.memory_rows),
             *found.writes,
             "",
             "What a compaction takes longer that links the index of its SSTable, beside pylance's",
@@ -231,20 +196,32 @@ rows. All sides ran in turn; a round is the median of {sizes.queries} searches."
 
 
 def _line(title: str, side: str, goal: Goal, found: Found) -> str:
-    ours, theirs = found.rounds["ours"], found.rounds[side]
+    recall = (found.recall["ours"], found.recall[side])
+    return _compared(title, side, goal, (found.rounds["ours"], found.rounds[side]), recall)
+
+
+def _compacted_line(found: Found) -> str:
+    title = "after a compaction, whose index segments are linked: the same copy"
+    recall = (found.compacted_recall, found.recall["copy"])
+    sides = (found.compacted["ours"], found.compacted["copy"])
+    return _compared(title, "copy", Goal(1.3, at_least=False), sides, recall)
+
+
+def _compared(
+    title: str,
+    side: str,
+    goal: Goal,
+    times: tuple[list[float], list[float]],
+    recall: tuple[float, float],
+) -> str:
+    ours, theirs = times
     comparison = Comparison("search", title, side, "ms", ours, theirs, goal)
     ratio, low, high = comparison.interval()
     return (
         f"| {title} | {spread(ours).median:.2f} | {spread(theirs).median:.2f} | "
         f"**{ratio:.2f}** ({low:.2f} to {high:.2f}) | {comparison.faster()} | {goal.text()} | "
-        f"{comparison.verdict()} | {found.recall['ours']:.3f} | {found.recall[side]:.3f} |"
+        f"{comparison.verdict()} | {recall[0]:.3f} | {recall[1]:.3f} |"
     )
-
-
-def _fresh_line(level: str, waits: list[float]) -> str:
-    p50, p99 = np.percentile(waits, [50, 99])
-    met = "yes" if p50 <= GOAL_FRESH_MS else "no"
-    return f"| {level} | {p50:.2f} | {p99:.2f} | at most {GOAL_FRESH_MS:g} | {met} |"
 
 
 if __name__ == "__main__":

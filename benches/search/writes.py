@@ -97,7 +97,7 @@ def _line(case: Case, ours: list[float], theirs: list[float]) -> str:
 
 def _cases(data: _Data) -> list[Case]:
     rows = f"{data.counts.written:,} x {tables.WIDTH}"
-    put = f"put of {rows}, vector index deferred"
+    put, put_sync = (f"put of {rows}, vector index {when}" for when in ("deferred", "sync"))
     flush = f"flush of {rows} with IVF_PQ"
     batch = f"batch of {data.counts.queries:,} queries above {data.counts.fresh:,} fresh rows"
     return [
@@ -106,6 +106,13 @@ def _cases(data: _Data) -> list[Case]:
             "no index",
             Goal(1.1, at_least=False),
             lambda: data.put(indexed=True),
+            lambda: data.put(indexed=False),
+        ),
+        Case(
+            put_sync,
+            "no index",
+            Goal(1 / 0.3, at_least=False),
+            lambda: data.put(indexed=True, sync=True),
             lambda: data.put(indexed=False),
         ),
         Case(
@@ -170,21 +177,21 @@ class _Data:
         starts = range(0, len(ids), PUT_ROWS)
         return [tables.rows(ids[at : at + PUT_ROWS], vectors[at : at + PUT_ROWS]) for at in starts]
 
-    def put(self, *, indexed: bool) -> float:
+    def put(self, *, indexed: bool, sync: bool = False) -> float:
         """Put all rows into a job, and give them up."""
-        return self._written(indexed=indexed)[0]
+        return self._written(indexed=indexed, sync=sync)[0]
 
     def flush(self, *, indexed: bool) -> float:
         """Flush all rows to an SSTable; the puts before it do not count."""
         return self._written(indexed=indexed)[1]
 
-    def _written(self, *, indexed: bool) -> tuple[float, float]:
+    def _written(self, *, indexed: bool, sync: bool = False) -> tuple[float, float]:
         puts = self._puts()
         table = self.tables[indexed]
         with table.start_job(shard=0) as job:
             begun = time.process_time()
             for put in puts:
-                job.put(put)
+                job.put(put, sync_search_index=sync)
             written = time.process_time()
             job.flush()
             flushed = time.process_time()
