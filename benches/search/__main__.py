@@ -1,7 +1,8 @@
 """`python -m benches.search`: vector search beside pylance's, and how soon a put is found.
 
 Owns: the command line, the order of the measurements and the page. Does not own: the tables
-(`tables`), the cases of writes and batches (`writes`), statistics (`benches.write.stats`).
+(`tables`), the waits of puts (`freshness`), the cases of writes and batches (`writes`), or
+statistics (`benches.write.stats`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench-search"
@@ -112,20 +113,23 @@ def _searches(folder: Path, sizes: tables.Sizes, pairs: int, found: Found) -> No
     for name in ("ours", "copy"):
         found.recall[name] = data.recall([sides[name].search(query) for query in data.queries])
     _choose_overfetch(planner, data, found)
-    found.rounds = {name: [] for name in sides}
-    for turn in range(pairs):
-        _say(f"round {turn + 1} of {pairs}")
-        # The side that goes first alternates.
-        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
-            found.rounds[name].append(_median_ms(sides[name].search, data.queries))
+    found.rounds = _in_turn(sides, data, pairs)
     _say("after a compaction")
     ours.job.close()
     ours.table.compact(flush=True)
     found.compacted_recall = data.recall([ours.search(query) for query in data.queries])
-    found.compacted = {"ours": [], "copy": []}
+    found.compacted = _in_turn({"ours": ours, "copy": copy}, data, pairs)
+
+
+def _in_turn(sides: Mapping[str, Side], data: tables.Data, pairs: int) -> dict[str, list[float]]:
+    """Search for all queries by each side, round after round."""
+    rounds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(pairs):
-        for name in ("ours", "copy") if turn % 2 == 0 else ("copy", "ours"):
-            found.compacted[name].append(_median_ms(sides[name].search, data.queries))
+        _say(f"round {turn + 1} of {pairs}")
+        # The side that goes first alternates.
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
+            rounds[name].append(_median_ms(sides[name].search, data.queries))
+    return rounds
 
 
 def _choose_overfetch(planner: tables.Planner, data: tables.Data, found: Found) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "combined_columns",
+    "combines",
     "given_columns",
     "is_partial",
     "orders_by",
@@ -41,6 +42,12 @@ def is_partial(table: Table) -> bool:
     """Whether a put leaves the columns that it does not give as they are."""
     rule = table.merge_rule
     return rule is not None and rule.merge_engine == "partial_update"
+
+
+def combines(table: Table) -> bool:
+    """Whether the rule makes a row of several."""
+    rule = table.merge_rule
+    return rule is not None and rule.merge_engine in _COMBINING
 
 
 def takes_back(table: Table) -> bool:
@@ -70,8 +77,8 @@ def given_columns(table: Table, given: Collection[str]) -> tuple[str, ...]:
         All columns of the table; where its merge rule makes a row of several puts, the key and the
         columns that the rows have.
     """
-    rule, names = table.merge_rule, table.schema.names
-    if rule is None or rule.merge_engine not in _COMBINING:
+    names = table.schema.names
+    if not combines(table):
         return tuple(names)
     kept = {*given, *table.primary_key}
     return tuple(name for name in names if name in kept)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 import lancemem
+from lancemem import rule_calls
 from lancemem.spark import transactions
 from lancemem.spark.arrow_collect import map_in_arrow
 from lancemem.spark.arrow_types import (
@@ -45,10 +46,9 @@ MOST_BYTES_OF_A_TASK = 128 << 20
 # Tasks for each processor, where the bytes are worth them. Newer rows replace whole stretches of
 # older ones, so tasks of equal bytes yield unequal numbers of rows.
 TASKS_A_PROCESSOR = 4
-# Merge engines that make a row of several. Each task of a read merges all of its snapshot.
-COMBINING = ("partial_update", "aggregation")
-# From this part of the base table's rows on, one in so many, newer rows are merged by one task: it
-# has the threads of all processors for the merge.
+# Where a rule makes a row of several, each task of a read merges its whole snapshot. From this
+# part of the base table's rows on, one in so many, one task merges the newer rows, with the threads
+# of all processors.
 MERGED_ALONE = 8
 
 
@@ -220,21 +220,20 @@ def shared_snapshot(table: lancemem.Table, consistency: Consistency) -> lancemem
 
 def _worthwhile(table: lancemem.Table, cores: int) -> int:
     """Choose the number of tasks, by bytes as for Spark's own files."""
-    rule = table.merge_rule
-    if rule is not None and rule.merge_engine in COMBINING:
-        return _worthwhile_merges(table, cores)
     # No log is read for an estimate.
+    if rule_calls.combines(table):
+        stats = table.stats(count_logs=False)
+        if stats.num_sstable_rows:
+            return _worthwhile_merges(table, stats, cores)
     stored = table.snapshot(consistency="flushed").stored_bytes
     for_speed = min(-(-stored // BYTES_WORTH_A_TASK), TASKS_A_PROCESSOR * cores)
     return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
 
 
-def _worthwhile_merges(table: lancemem.Table, cores: int) -> int:
-    """Choose the number of tasks where each of them merges all rows that have newer ones."""
-    # A snapshot would be merged here for its size alone.
-    stats = table.stats()
-    newer = stats.num_sstable_rows + stats.num_log_rows
-    if newer * MERGED_ALONE >= stats.num_base_rows:
+def _worthwhile_merges(table: lancemem.Table, stats: lancemem.TableStats, cores: int) -> int:
+    """Choose the number of tasks where each of them merges the rows of all SSTables."""
+    if stats.num_sstable_rows * MERGED_ALONE >= stats.num_base_rows:
+        # A snapshot would merge here, too.
         return 1
     stored = table.snapshot(consistency="flushed").stored_bytes
     return max(1, min(-(-stored // BYTES_WORTH_A_TASK), cores))

@@ -195,7 +195,7 @@ pub async fn whole_rows(
     fragment: u32,
     offsets: &[u32],
 ) -> LanceResult<Vec<RecordBatch>> {
-    let (result, read) = (Arc::new(Schema::empty()), Arc::new(dataset.schema().clone()));
+    let read = Arc::new(dataset.schema().clone());
     let file = dataset.get_fragment(fragment as usize);
     if let Some(file) = file.filter(|_| offsets.len() >= MANY)
         && !read.fields.iter().any(has_another_form)
@@ -205,18 +205,19 @@ pub async fn whole_rows(
             return kept_by_scan(&file, offsets, &read).await;
         }
     }
-    take(readers, dataset, fragment, offsets, &SourceColumns { result, read, stored: None }).await
+    rows_at(readers, dataset, fragment, offsets, read).await
 }
 
-/// The columns `read` of the rows at `offsets` of an SSTable; otherwise as [`take`].
+/// The columns `read` of the rows at `offsets` of a fragment, as they are stored; otherwise as [`take`].
 pub async fn rows_at(
     readers: &RowReaders,
     dataset: &Dataset,
+    fragment: u32,
     offsets: &[u32],
-    read: LanceSchema,
+    read: Arc<LanceSchema>,
 ) -> LanceResult<Vec<RecordBatch>> {
-    let (result, read) = (Arc::new(Schema::empty()), Arc::new(read));
-    take(readers, dataset, 0, offsets, &SourceColumns { result, read, stored: None }).await
+    let result = Arc::new(Schema::empty());
+    take(readers, dataset, fragment, offsets, &SourceColumns { result, read, stored: None }).await
 }
 
 /// The rows at `offsets` of a fragment, of which all rows are read.

@@ -58,8 +58,8 @@ const QUERIES_AT_ONCE: usize = 4;
 /// as the rows of the result would.
 const EFFORT: f64 = 0.42;
 /// The part of a source's rows, one in so many, from which on the dead ones are masked at once. A
-/// mask makes Lance compute the distance of each code of a partition alone, which takes ten times
-/// as long as of all at once, so a few dead rows are dropped from the candidates instead.
+/// mask makes Lance compute the distance of each code of a partition alone, instead of all at once,
+/// so a few dead rows are dropped from the candidates (docs/decisions/0044).
 const MASKED_PART: u64 = 2;
 
 /// Searches a source of a snapshot by its index.
@@ -126,7 +126,8 @@ impl Leaf for IndexSearch {
 impl IndexSearch {
     /// The nearest live rows of the source for the query at `query`.
     async fn of_query(&self, query: usize) -> Result<Vec<RecordBatch>> {
-        let (mut ask, mut mask) = (self.first_ask(), self.mask().filter(|_| self.masks_at_once()));
+        let mut ask = self.first_ask();
+        let mut mask = if self.masks_at_once() { self.mask() } else { None };
         for _ in 0..ROUNDS {
             let Candidates { rows, are_all } = self.candidates(query, ask, mask.clone()).await?;
             let live = self.live(rows).await?;

@@ -129,7 +129,7 @@ impl IndexedSource {
     /// # Errors
     /// Damage; a storage error; an internal error for the base table, or without row ids.
     pub async fn rows_of(&self, found: &RecordBatch, columns: LanceSchema) -> Result<RecordBatch> {
-        let missing = || Error::internal(format!("{SEARCHING}: Lance returned other row ids"));
+        let missing = || Error::internal(format!("searching {self}: Lance returned other row ids"));
         let ids = found.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
         let (Some(ids), Some(sstable)) = (ids, &self.sstable) else { return Err(missing()) };
         // An SSTable is one fragment, 0, so that an address is an offset.
@@ -140,11 +140,11 @@ impl IndexedSource {
         if offsets.is_empty() {
             return Ok(RecordBatch::new_empty(schema));
         }
-        let rows = rows_at(&sstable.row_readers, &sstable.dataset, &offsets, columns).await;
-        let rows = self.named(rows)?;
+        let rows = rows_at(&sstable.row_readers, &sstable.dataset, 0, &offsets, columns.into());
+        let rows = self.named(rows.await)?;
         match rows.as_slice() {
             [only] => Ok(only.clone()),
-            several => concat_batches(&schema, several).context(SEARCHING),
+            several => concat_batches(&schema, several).context("searching an SSTable"),
         }
     }
 
