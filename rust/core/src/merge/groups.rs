@@ -48,10 +48,26 @@ impl KeyGroups {
     /// # Errors
     /// An internal error for a larger ordinal.
     pub fn from_ordinals(keys: usize, sources: &[&[u32]]) -> Result<Self> {
-        // A counting sort, which keeps the order of sources and rows.
+        let events = sources.iter().enumerate().flat_map(|(source, of)| {
+            let rows = of.iter().enumerate();
+            rows.map(move |(row, ordinal)| (*ordinal, (source, row)))
+        });
+        Self::from_events(keys, events)
+    }
+
+    /// Groups of events with their ordinals, those of an ordinal oldest first. Ordinals are below
+    /// `keys`.
+    ///
+    /// # Errors
+    /// As [`Self::from_ordinals`].
+    pub fn from_events(
+        keys: usize,
+        events: impl Iterator<Item = (u32, (usize, usize))> + Clone,
+    ) -> Result<Self> {
+        // A counting sort, which keeps the order of the events.
         let mut ends = vec![0_usize; keys];
-        for ordinal in sources.iter().copied().flatten() {
-            *slot(&mut ends, *ordinal)? += 1;
+        for (ordinal, _) in events.clone() {
+            *slot(&mut ends, ordinal)? += 1;
         }
         let (mut offsets, mut ordinals) = (vec![0], Vec::new());
         let mut total = 0;
@@ -65,12 +81,10 @@ impl KeyGroups {
             }
         }
         let mut rows = vec![(0, 0); total];
-        for (source, of) in sources.iter().enumerate() {
-            for (row, ordinal) in of.iter().enumerate() {
-                let next = slot(&mut ends, *ordinal)?;
-                rows[*next] = (source, row);
-                *next += 1;
-            }
+        for (ordinal, row) in events {
+            let next = slot(&mut ends, ordinal)?;
+            rows[*next] = row;
+            *next += 1;
         }
         Ok(Self { offsets, rows, ordinals })
     }

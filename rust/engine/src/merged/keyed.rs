@@ -26,23 +26,19 @@ pub async fn merged_for(snapshot: Arc<Snapshot>, keys: &RecordBatch) -> Result<A
     }
     let versions = KeyVersions::of(&snapshot, keys).await?;
     // A key without a row above the base table has the row of the base table.
-    let mut numbers: Vec<Option<u32>> = vec![None; versions.count()];
-    let (mut shards, mut asked) = (Vec::new(), Vec::new());
+    let mut shards: Vec<Option<usize>> = vec![None; versions.count()];
     for (source, rows) in versions.above.iter().enumerate() {
         let shard = shard_of(&snapshot.shards, source);
         for (_, key) in rows {
-            let number = &mut numbers[*key as usize];
-            if number.is_none() {
-                *number = u32::try_from(shards.len()).ok();
-                shards.push(shard);
-                asked.push(*key);
-            }
+            shards[*key as usize].get_or_insert(shard);
         }
     }
-    if shards.is_empty() {
+    let (groups, numbers) = Groups::of(snapshot.shards.len(), shards.iter().copied())?;
+    if groups.is_empty() {
         return Ok(snapshot);
     }
-    asked.sort_unstable();
+    let asked = (0..).zip(&numbers).filter_map(|(key, number)| number.map(|_| key));
+    let asked: Vec<u32> = asked.collect();
     let group = |key: u32| numbers[key as usize];
     let mut sources = Vec::new();
     for (rows, keys) in versions.in_base(&snapshot, &asked).await? {
@@ -57,6 +53,6 @@ pub async fn merged_for(snapshot: Arc<Snapshot>, keys: &RecordBatch) -> Result<A
             Source::MemTable(memtable) => of_memtable(&snapshot, memtable, &rows)?,
         });
     }
-    let rows = folded(&snapshot, Groups { shards }, sources, &fold).await?;
+    let rows = folded(&snapshot, groups, sources, &fold).await?;
     Ok(Arc::new(with_merged(snapshot.as_ref().clone(), &rows)))
 }
