@@ -59,6 +59,8 @@ PARTS = [
     _of("merge", quick=("--quick",)),
     _of("search", quick=("--quick",)),
     _of("search.text", quick=("--rounds", "1"), writes=False),
+    _of("search.words", quick=("--quick", "--rounds", "1"), writes=False),
+    _of("search.spark_join", quick=("--quick", "--rounds", "1"), writes=False),
     _of("held_shards", quick=("--rounds", "5"), writes=False),
     # With merge engines: all cases of Spark have one page.
     _of("spark", quick=("--quick", "--rounds", "1", "--minutes", "3")),

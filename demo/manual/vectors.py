@@ -48,6 +48,11 @@ class WordVectors:
         """Numbers of a vector."""
         return int(self._matrix.shape[1])
 
+    @property
+    def matrix(self) -> npt.NDArray[np.float32]:
+        """The vectors, one row a word, in the order of the wheel."""
+        return self._matrix
+
     def mean(self, text: str) -> Vector | None:
         """Return the mean over the known words of a text, or None where it has none."""
         words = _WORD.findall(text.lower())

@@ -26,6 +26,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::prelude::SessionContext;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
+use lance::Dataset;
 use lance::dataset::scanner::{RowAddrMask, RowAddrTreeMap, Scanner};
 use lance_file::version::ConcreteFileVersion;
 use lancemem_core::types::Result;
@@ -57,7 +58,7 @@ const QUERIES_AT_ONCE: usize = 4;
 /// some in the place of superseded ones: with this effort they come from about as many partitions
 /// as the rows of the result would.
 const EFFORT: f64 = 0.42;
-/// The part of a source's rows, one in so many, from which on the dead ones are masked at once. A
+/// The part of a source's rows, one in so many, from which on dead and deleted ones are masked at once. A
 /// mask makes Lance compute the distance of each code of a partition alone, instead of all at once,
 /// so a few dead rows are dropped from the candidates (docs/decisions/0044).
 const MASKED_PART: u64 = 2;
@@ -127,25 +128,25 @@ impl IndexSearch {
     /// The nearest live rows of the source for the query at `query`.
     async fn of_query(&self, query: usize) -> Result<Vec<RecordBatch>> {
         let mut ask = self.first_ask();
-        let mut mask = if self.masks_at_once() { self.mask() } else { None };
+        let mut masks = self.masks_at_once();
         for _ in 0..ROUNDS {
-            let Candidates { rows, are_all } = self.candidates(query, ask, mask.clone()).await?;
+            let Candidates { rows, are_all } = self.candidates(query, ask, masks).await?;
             let live = self.live(rows).await?;
             if are_all || live.num_rows() >= self.wanted() {
                 return Ok(vec![self.scored(query, &live)?]);
             }
-            if mask.is_none() {
+            if !masks {
                 self.compare_keys().await?;
-                mask = self.mask();
-                if mask.is_some() {
+                masks = true;
+                if self.dead_mask().is_some() || self.all_rows().is_some() {
                     continue;
                 }
             }
             ask = ask.saturating_mul(GROWTH);
         }
         if self.request.options.fast_search {
-            let all = self.count_rows().await?;
-            let Candidates { rows, .. } = self.candidates(query, all, mask).await?;
+            let all = self.count_rows(&self.source.dataset).await?;
+            let Candidates { rows, .. } = self.candidates(query, all, true).await?;
             return Ok(vec![self.scored(query, &self.live(rows).await?)?]);
         }
         self.without_index(query).await
@@ -163,13 +164,15 @@ impl IndexSearch {
         Ok(())
     }
 
-    /// Whether the first round leaves known dead rows out: those of a merge rule, which keys do not
-    /// tell, and many.
+    /// Whether the first round leaves dead rows out: those of a merge rule, which keys do not tell, and
+    /// many, of which the base table may have deleted some.
     fn masks_at_once(&self) -> bool {
-        let fragments = self.source.dataset.fragments().iter();
-        let rows: usize = fragments.filter_map(|fragment| fragment.physical_rows).sum();
-        let dead = self.dead_rows().map_or(0, |dead| dead.len());
-        self.snapshot.rule().is_some() || dead.saturating_mul(MASKED_PART) >= rows as u64
+        let rows = self.source.num_rows();
+        let dead = self.dead_rows();
+        let gone = dead.as_ref().map_or(0, |dead| dead.len());
+        let gone = gone.saturating_add(self.source.num_deleted() as u64);
+        let has_losers = self.snapshot.rule().is_some() && dead.is_some();
+        has_losers || gone.saturating_mul(MASKED_PART) >= rows as u64
     }
 
     /// Live candidates that the result needs, so that exact distances decide among enough of them.
@@ -178,53 +181,66 @@ impl IndexSearch {
         self.request.keep().saturating_mul(factor.unwrap_or(self.source.index.refine_factor))
     }
 
+    /// The candidates of the first round: so many that enough of them are live.
     fn first_ask(&self) -> usize {
-        let wanted = self.wanted();
-        if self.source.newer.is_base_only() {
+        let (wanted, deleted) = (self.wanted(), self.source.num_deleted());
+        if !self.source.newer.is_base_only() {
+            return wanted.saturating_mul(2).saturating_add(SPARE);
+        }
+        if deleted == 0 {
             return wanted;
         }
-        wanted.saturating_mul(2).saturating_add(SPARE)
+        // All that may be dead is deleted, and it is known how much of the source that is.
+        let rows = self.source.num_rows();
+        let most = wanted.saturating_mul(2);
+        let needed = wanted.saturating_mul(rows).div_ceil(rows.saturating_sub(deleted).max(1));
+        needed.min(most).saturating_add(SPARE)
     }
 
-    async fn count_rows(&self) -> Result<usize> {
-        self.source.named(self.source.dataset.count_rows(None).await)
+    async fn count_rows(&self, dataset: &Dataset) -> Result<usize> {
+        self.source.named(dataset.count_rows(None).await)
     }
 
-    async fn candidates(
-        &self,
-        query: usize,
-        ask: usize,
-        mask: Option<RowAddrMask>,
-    ) -> Result<Candidates> {
+    /// The nearest rows of the index, `ask` of them. `masks` has Lance leave the dead ones out that
+    /// are known.
+    async fn candidates(&self, query: usize, ask: usize, masks: bool) -> Result<Candidates> {
         let source = &self.source;
-        let mut scanner =
-            source.planned(self.scanner(&self.request.queries.vectors[query], ask))?;
-        if let Some(mask) = mask {
+        let all_rows = self.all_rows().filter(|_| !masks);
+        let dataset = all_rows.as_ref().unwrap_or(&source.dataset);
+        let query = &self.request.queries.vectors[query];
+        let mut scanner = source.planned(self.scanner(dataset, query, ask))?;
+        if let Some(mask) = self.dead_mask().filter(|_| masks) {
             scanner.with_row_id_prefilter(mask);
         }
-        let columns = source.planned(columns_of(&source.dataset, &self.layout.read()))?;
-        let rows = if source.has_row_readers() {
+        let columns = source.planned(columns_of(dataset, &self.layout.read()))?;
+        let (found, rows) = if let Some(rows) = &source.rows {
             source.planned(scanner.empty_project().map(drop))?;
             scanner.with_row_id();
             let found = source.named(scanner.try_into_batch().await)?;
-            source.rows_of(&found, columns).await?
+            let rows = rows.read(&source.dataset, &found, columns).await;
+            (found.num_rows(), source.named(rows)?)
         } else {
             source.planned(scanner.project_with_schema(&columns).map(drop))?;
-            source.named(scanner.try_into_batch().await)?
+            let rows = source.named(scanner.try_into_batch().await)?;
+            (rows.num_rows(), rows)
         };
-        let found = rows.num_rows();
         // Fewer than asked for: the partitions that were probed have no more, or the table has not.
         let limits_probes = self.request.options.maximum_nprobes.is_some();
         let are_all = found < ask
             && (limits_probes
                 || self.request.options.fast_search
                 || source.is_searched_to_its_end()
-                || (self.condition.is_none() && found == self.count_rows().await?));
+                || (self.condition.is_none() && found == self.count_rows(dataset).await?));
         Ok(Candidates { rows, are_all })
     }
 
-    fn scanner(&self, query: &ArrayRef, ask: usize) -> lance_core::Result<Scanner> {
-        let (dataset, options) = (&self.source.dataset, &self.request.options);
+    fn scanner(
+        &self,
+        dataset: &Dataset,
+        query: &ArrayRef,
+        ask: usize,
+    ) -> lance_core::Result<Scanner> {
+        let options = &self.request.options;
         let mut scanner = dataset.scan();
         scanner.disable_scoring_autoprojection();
         scanner.prefilter(true);
@@ -255,6 +271,11 @@ impl IndexSearch {
         Ok(scanner)
     }
 
+    /// The source with its deleted rows. A condition is a mask already, so Lance leaves them out with it.
+    fn all_rows(&self) -> Option<Arc<Dataset>> {
+        if self.condition.is_none() { self.source.with_deleted() } else { None }
+    }
+
     fn takes_no_mask(&self) -> bool {
         self.source.dataset.manifest().uses_stable_row_ids()
     }
@@ -266,7 +287,7 @@ impl IndexSearch {
 
     /// The superseded rows, for Lance to leave out. Lance masks row ids, which are addresses only
     /// in a table without stable row ids.
-    fn mask(&self) -> Option<RowAddrMask> {
+    fn dead_mask(&self) -> Option<RowAddrMask> {
         if self.takes_no_mask() {
             return None;
         }

@@ -1,28 +1,20 @@
 //! A source of rows that a search asks by its index: the base table, or an SSTable.
 //!
 //! Owns: [`IndexedSource`]: which sources have an index that a search can use, the rows of such a
-//! source that are known to be superseded, the sources that may supersede more of them, and the
-//! reading of an SSTable's rows that its index found.
-//! Does not own: the search (`index_search`), or the index (`table_index`).
+//! source that are known to be superseded, and the sources that may supersede more of them.
+//! Does not own: the search (`index_search`), the index (`table_index`), or reading the rows that it
+//! found (`found_rows`).
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::concat_batches;
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use arrow_schema::Schema;
 use lance::Dataset;
-use lance_core::ROW_ID;
-use lance_core::datatypes::Schema as LanceSchema;
-use lance_file::version::ConcreteFileVersion;
-use lancemem_core::types::{Error, Result};
+use lancemem_core::types::Result;
 
 use super::Metric;
+use super::found_rows::FoundRows;
 use super::table_index::TableIndex;
-use crate::errors::{BaseContext, Context, SsTableErrors, from_base};
-use crate::lookup::rows_at;
+use crate::errors::{BaseContext, SsTableErrors, from_base};
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, SsTableHandle};
 use crate::visibility::{DeadRows, KnownRows};
@@ -44,6 +36,8 @@ pub(super) struct IndexedSource {
     pub dead: Option<Arc<DeadRows>>,
     /// The SSTable; `None` for the base table.
     pub sstable: Option<Arc<SsTableHandle>>,
+    /// Reads the rows that the index found, in less time than a plan of Lance does.
+    pub rows: Option<FoundRows>,
 }
 
 /// The index of the base table of `snapshot` for `column`; `None` where it has none.
@@ -74,6 +68,7 @@ impl IndexedSource {
             newer: newer_than(snapshot, None),
             dead: known.map(|known| known.of_arm(snapshot, 0)),
             sstable: None,
+            rows: FoundRows::of_base(snapshot),
         }
     }
 
@@ -105,6 +100,7 @@ impl IndexedSource {
             newer: newer_than(snapshot, Some(arm - 1)),
             dead: known.map(|known| known.of_arm(snapshot, arm)),
             sstable: Some(sstable.clone()),
+            rows: FoundRows::of_sstable(sstable),
         }))
     }
 
@@ -114,38 +110,27 @@ impl IndexedSource {
         self.sstable.is_some()
     }
 
-    /// Whether [`Self::rows_of`] reads its rows, in less time than a plan of Lance does.
-    pub fn has_row_readers(&self) -> bool {
-        let manifest = self.dataset.manifest();
-        // The row ids of an SSTable are the addresses of its rows, unless they are stable ones.
-        self.sstable.is_some()
-            && !manifest.uses_stable_row_ids()
-            && manifest.data_storage_format.version != ConcreteFileVersion::V1
+    /// The dataset with its deleted rows, which [`FoundRows::read`] leaves out; `None` where it has
+    /// none, or only Lance reads its rows.
+    pub fn with_deleted(&self) -> Option<Arc<Dataset>> {
+        match &self.rows {
+            Some(FoundRows::Base(rows)) if self.num_deleted() > 0 => {
+                Some(rows.with_deleted(&self.dataset))
+            }
+            _ => None,
+        }
     }
 
-    /// The rows of the SSTable that `found` names by their row ids, with `columns`, in their order
-    /// there.
-    ///
-    /// # Errors
-    /// Damage; a storage error; an internal error for the base table, or without row ids.
-    pub async fn rows_of(&self, found: &RecordBatch, columns: LanceSchema) -> Result<RecordBatch> {
-        let missing = || Error::internal(format!("searching {self}: Lance returned other row ids"));
-        let ids = found.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
-        let (Some(ids), Some(sstable)) = (ids, &self.sstable) else { return Err(missing()) };
-        // An SSTable is one fragment, 0, so that an address is an offset.
-        let offset = |id: &u64| u32::try_from(*id).map_err(|_| missing());
-        let mut offsets = ids.values().iter().map(offset).collect::<Result<Vec<_>>>()?;
-        offsets.sort_unstable();
-        let schema = Arc::new(Schema::from(&columns));
-        if offsets.is_empty() {
-            return Ok(RecordBatch::new_empty(schema));
-        }
-        let rows = rows_at(&sstable.row_readers, &sstable.dataset, 0, &offsets, columns.into());
-        let rows = self.named(rows.await)?;
-        match rows.as_slice() {
-            [only] => Ok(only.clone()),
-            several => concat_batches(&schema, several).context("searching an SSTable"),
-        }
+    /// The number of rows of its data files, deleted ones included.
+    pub fn num_rows(&self) -> usize {
+        self.dataset.fragments().iter().filter_map(|fragment| fragment.physical_rows).sum()
+    }
+
+    /// The number of deleted rows.
+    pub fn num_deleted(&self) -> usize {
+        let files = self.dataset.fragments().iter().filter_map(|it| it.deletion_file.as_ref());
+        // Old writers record no number.
+        files.map(|file| file.num_deleted_rows.unwrap_or(1)).sum()
     }
 
     /// The result of planning a read by Lance, with an error that names the source.

@@ -25,6 +25,7 @@ mod distance;
 mod distance_exec;
 mod flat_search;
 mod flat_source;
+mod found_rows;
 mod hybrid;
 mod index_search;
 mod indexed_source;

@@ -22,6 +22,7 @@ use lancemem_core::types::{Error, KeyBlock, Result};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
+use super::base_rows::BaseRows;
 use super::cache::{CacheBudget, Cached};
 use super::graves::GraveCache;
 use super::row_readers::RowReaders;
@@ -36,6 +37,8 @@ pub struct BaseCache {
     budget: Arc<CacheBudget>,
     /// The version that was used last.
     open: Mutex<Option<Arc<OpenBase>>>,
+    /// The rows of the version that was read last.
+    rows: Mutex<Option<Arc<BaseRows>>>,
     /// By fragment id and data files: a fragment whose key columns were rewritten is another one.
     fragments: Mutex<HashMap<String, Arc<FragmentKeys>>>,
     runs: IndexRuns,
@@ -57,7 +60,7 @@ pub struct OpenBase {
     /// The record index, which may cover no fragment.
     pub record_index: RecordIndex,
     /// Reads rows of this version.
-    pub rows: RowReaders,
+    pub rows: Arc<RowReaders>,
 }
 
 /// A fragment of one version.
@@ -95,9 +98,9 @@ impl BaseCache {
     }
 
     fn with(budget: &Arc<CacheBudget>, uses_record_index: bool) -> Self {
-        let (open, fragments) = (Mutex::default(), Mutex::default());
+        let (open, rows, fragments) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (runs, graves) = (IndexRuns::default(), GraveCache::new(budget));
-        Self { budget: budget.clone(), open, fragments, runs, uses_record_index, graves }
+        Self { budget: budget.clone(), open, rows, fragments, runs, uses_record_index, graves }
     }
 
     /// The byte budget of the cache.
@@ -127,6 +130,16 @@ impl BaseCache {
     /// The coverage of `base` by the record index now, independent of the last lookup.
     pub async fn record_index(&self, base: &Dataset, key: &[String]) -> RecordIndex {
         self.runs.open(base, key).await
+    }
+
+    /// The rows of `base` by their addresses.
+    pub fn rows(&self, base: &Dataset) -> Arc<BaseRows> {
+        let version = base.version().version;
+        let mut known = self.rows.lock();
+        match known.as_ref() {
+            Some(rows) if rows.version == version => rows.clone(),
+            _ => known.insert(Arc::new(BaseRows::new(version))).clone(),
+        }
     }
 
     /// The indexes and keys of `base` that a lookup needs.
@@ -165,7 +178,7 @@ impl BaseCache {
         drop(known);
         let mut fragments: Vec<BaseFragment> = fragments.into_values().collect();
         fragments.sort_by_key(|fragment| fragment.id);
-        let rows = RowReaders::default();
+        let rows = self.rows(base).readers.clone();
         let opened =
             Arc::new(OpenBase { version, fragments, segments, covered, record_index, rows });
         *self.open.lock() = Some(opened.clone());

@@ -4,6 +4,7 @@
 //! Does not own: how a snapshot is gathered from storage and jobs (`table`), or how it is read.
 
 mod base;
+mod base_rows;
 mod batches;
 mod cache;
 mod graves;
@@ -29,6 +30,7 @@ use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalP
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
+pub use base_rows::BaseRows;
 pub use batches::{bytes_of, set_batches};
 pub use cache::{CacheBudget, CacheStats, Cached};
 pub use graves::{GraveCache, Graves, REMEMBERED_AT, graves_of, listed_graves, open_graves};
