@@ -103,6 +103,7 @@ def _page(facts: dict[str, str], rows: int, seconds: dict[str, float]) -> str:
             "# `search_join` in Spark beside a batch in Python",
             "",
             f"{QUERIES:,} queries, {K} rows each, of {rows:,} rows of {WIDTH} float32 in logs.",
+            "Spark is `local[2]`.",
             "",
             *measured(facts),
             "",

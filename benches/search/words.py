@@ -39,6 +39,10 @@ PARTITIONS, SUB_VECTORS, NPROBES, REFINE_FACTOR = 256, 25, 20, 4
 SSTABLES, SSTABLE_ROWS, MEMORY_ROWS, PUT_ROWS = 4, 20_000, 40_000, 10_000
 QUICK_PART = 10
 MOST_SECONDS = 10.0
+# The rows in memory stay there.
+CONFIG = lancemem.WriterConfig(
+    max_memtable_rows=1_000_000, max_memtable_bytes=1 << 30, idle_flush_interval="never"
+)
 DOWNLOADS = Path(".venv/downloads")
 
 
@@ -110,7 +114,7 @@ class Lancemem:
         """Write them."""
         uri = str(folder / "ours.lance")
         base = _rows(np.arange(len(words.base)), words.base)
-        self.table = lancemem.create_table(uri, base.schema, primary_key="id")
+        self.table = lancemem.create_table(uri, base.schema, primary_key="id", config=CONFIG)
         self.table.upsert(base)
         self.table.compact(flush=True)
         _add_index(uri)
@@ -140,11 +144,12 @@ class Compacted:
     """A copy of the newest rows as a plain Lance table, searched by pylance."""
 
     def __init__(self, folder: Path, ours: lancemem.Table) -> None:
-        """Copy the rows."""
-        self.uri = str(folder / "copy.lance")
-        lance.write_dataset(ours.to_reader(), self.uri)
-        _add_index(self.uri)
-        self.dataset = lance.dataset(self.uri)
+        """Copy the rows, and index the key too, by which a merge finds its rows."""
+        uri = str(folder / "copy.lance")
+        lance.write_dataset(ours.to_reader(), uri)
+        _add_index(uri)
+        self.dataset = lance.dataset(uri)
+        self.dataset.create_scalar_index("id", "BTREE")
 
     def search(self, query: Vectors) -> list[int]:
         """Search, with exact distances of the candidates."""
@@ -156,7 +161,6 @@ class Compacted:
         """Merge. The index has none of the new vectors; a search compares them."""
         merge = self.dataset.merge_insert("id").when_matched_update_all()
         merge.execute(_rows(ids, vectors))
-        self.dataset = lance.dataset(self.uri)
 
 
 class Faiss:
@@ -252,6 +256,7 @@ def _measured(folder: Path, words: Words, rounds: int) -> str:
             side = sides[name]
             searched[name].append(_median_ms(side, words.queries))
             updated[name].append(_update_ms(side, ids, vectors))
+    ours.job.close()
     facts = machine(folder)
     for package in ("lancemem", "pylance", "faiss-cpu", "usearch"):
         facts[package] = version(package)
@@ -287,11 +292,11 @@ def _page(facts: dict[str, str], words: Words, lines: list[str]) -> str:
     return f"""# Searches of word vectors
 
 {len(words.final):,} vectors of GloVe with {width} dimensions, by cosine, {K} rows; {QUERIES}
-queries that are words, too. lancemem has {base:,} rows in the base table with IVF_PQ and
-{newer:,} above it,
-in {SSTABLES} SSTables and in memory, a quarter of them updates. Each IVF_PQ has {PARTITIONS}
-partitions and {SUB_VECTORS} bytes a vector. An update gives {UPDATED:,} rows new vectors, and ends
-when a search finds the last of them. Only the rows of lancemem and pylance outlive the process.
+queries that are words, too. lancemem has {base:,} rows in the base table with IVF_PQ
+and {newer:,} above it, in {SSTABLES} SSTables and in memory, a quarter of them updates.
+Each IVF_PQ has {PARTITIONS} partitions and {SUB_VECTORS} bytes a vector; faiss probes {NPROBES}.
+An update gives {UPDATED:,} rows new vectors, and ends when a search finds the last of them.
+Only the rows of lancemem and pylance outlive the process.
 
 """ + "\n".join(
         [

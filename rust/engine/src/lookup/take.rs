@@ -208,7 +208,8 @@ pub async fn whole_rows(
     rows_at(readers, dataset, fragment, offsets, read).await
 }
 
-/// The columns `read` of the rows at `offsets` of a fragment, as they are stored; otherwise as [`take`].
+/// The columns `read` of the rows at `offsets` of a fragment, as they are stored; otherwise as
+/// [`take`].
 pub async fn rows_at(
     readers: &RowReaders,
     dataset: &Dataset,

@@ -120,7 +120,8 @@ impl Contested {
     }
 }
 
-/// A read as a task of its own once it is polled, so that processors decode and pick rows side by side.
+/// A read as a task of its own once it is polled, so that processors decode and pick rows side by
+/// side.
 async fn on_a_task(
     read: impl Future<Output = Result<Vec<SourceEvents>>> + Send + 'static,
 ) -> Result<Vec<SourceEvents>> {

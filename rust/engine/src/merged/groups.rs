@@ -75,7 +75,10 @@ impl Groups {
         sources: &[SourceEvents],
         fold: &Fold,
     ) -> Result<Vec<(usize, RecordBatch)>> {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let events: usize = sources.iter().map(|source| source.groups.len()).sum();
+        // A look-up has few events, which need no thread.
+        let is_small = events <= CHUNK as usize;
+        let threads = if is_small { 1 } else { processors() };
         let share = self.shards.len().div_ceil(threads).max(1);
         let all = 0..self.shards.len();
         let parts = all.clone().step_by(share).map(|start| start..all.end.min(start + share));
@@ -137,6 +140,10 @@ fn fold_chunk(events: &[Event], sources: &[SourceEvents], fold: &Fold) -> Result
         .iter()
         .map(|event| (event.group, (places[event.source as usize] - 1, event.row as usize)));
     fold.fold(&own, &KeyGroups::from_events(keys, rows)?)
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn as_u32(count: usize) -> Result<u32> {

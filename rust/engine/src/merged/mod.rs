@@ -14,8 +14,8 @@
 //! that row, whatever its filter, its columns or its order are: a part of a merged row is never met.
 //!
 //! Owns: the steps, and the MemTables of merged rows.
-//! Does not own: which keys are contested (`contested`), which thread folds which of them (`groups`), or
-//! which row of a key is the newest (`visibility`, `lookup`).
+//! Does not own: which keys are contested (`contested`), which thread folds which of them (`groups`),
+//! or which row of a key is the newest (`visibility`, `lookup`).
 //!
 //! The rows of contested keys are in memory, as long as the snapshot is.
 

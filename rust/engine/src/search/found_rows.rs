@@ -21,7 +21,7 @@ use lance_file::version::ConcreteFileVersion;
 use lance_table::format::Fragment;
 
 use crate::lookup::rows_at;
-use crate::snapshot::{BaseRows, RowReaders, Snapshot, SsTableHandle};
+use crate::snapshot::{BaseRows, DeletedRows, RowReaders, Snapshot, SsTableHandle};
 
 /// Fragments whose rows are read at the same time.
 const FRAGMENTS_AT_ONCE: usize = 16;
@@ -61,20 +61,24 @@ impl FoundRows {
         let ids = found.column_by_name(ROW_ID).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
         let ids = ids.ok_or_else(|| LanceError::internal("a search returned no row ids"))?;
         let mut of_fragments: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for id in ids.values() {
-            let at = RowAddress::from(*id);
-            of_fragments.entry(at.fragment_id()).or_default().push(at.row_offset());
+        let deleted = self.deleted(dataset).await?;
+        // Lance may return a deleted row with a null for its id.
+        for at in ids.iter().flatten().map(RowAddress::from) {
+            let (fragment, offset) = (at.fragment_id(), at.row_offset());
+            let of = deleted.and_then(|deleted| deleted.get(&fragment));
+            if !of.is_some_and(|deleted| deleted.contains(offset)) {
+                of_fragments.entry(fragment).or_default().push(offset);
+            }
         }
+        // An index may name rows of a fragment that is gone.
+        of_fragments.retain(|fragment, _| dataset.get_fragment(*fragment as usize).is_some());
         let schema = Arc::new(Schema::from(&columns));
         let columns = Arc::new(columns);
         let reads = of_fragments.into_iter().map(|(fragment, mut offsets)| {
             let columns = columns.clone();
             async move {
                 offsets.sort_unstable();
-                self.drop_deleted(dataset, fragment, &mut offsets).await?;
-                if offsets.is_empty() {
-                    return Ok(Vec::new());
-                }
+                offsets.dedup();
                 rows_at(self.readers(), dataset, fragment, &offsets, columns).await
             }
         });
@@ -83,23 +87,15 @@ impl FoundRows {
         Ok(concat_batches(&schema, read.iter().flatten())?)
     }
 
-    /// Leaves out the deleted rows of a base fragment.
-    async fn drop_deleted(
-        &self,
-        dataset: &Dataset,
-        fragment: u32,
-        offsets: &mut Vec<u32>,
-    ) -> LanceResult<()> {
-        if matches!(self, Self::SsTable(_)) {
-            return Ok(());
+    /// The deleted rows of the base table `dataset`; `None` for an SSTable.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub async fn deleted(&self, dataset: &Dataset) -> LanceResult<Option<&DeletedRows>> {
+        match self {
+            Self::Base(rows) => rows.deleted(dataset).await.map(Some),
+            Self::SsTable(_) => Ok(None),
         }
-        let missing =
-            || LanceError::internal(format!("a search found rows of fragment {fragment}"));
-        let of = dataset.get_fragment(fragment as usize).ok_or_else(missing)?;
-        if let Some(deleted) = of.get_deletion_vector().await? {
-            offsets.retain(|offset| !deleted.contains(*offset));
-        }
-        Ok(())
     }
 
     fn readers(&self) -> &RowReaders {

@@ -40,7 +40,7 @@ use super::request::SearchRequest;
 use crate::errors::{BaseContext, Context, external};
 use crate::lookup::{superseded, without_newer};
 use crate::plan::{Leaf, ScanRequest, ScanSources, columns_of};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeletedRows, Snapshot};
 use crate::table::Table;
 use crate::visibility::DeadRows;
 
@@ -58,8 +58,8 @@ const QUERIES_AT_ONCE: usize = 4;
 /// some in the place of superseded ones: with this effort they come from about as many partitions
 /// as the rows of the result would.
 const EFFORT: f64 = 0.42;
-/// The part of a source's rows, one in so many, from which on dead and deleted ones are masked at once. A
-/// mask makes Lance compute the distance of each code of a partition alone, instead of all at once,
+/// The part of a source's rows, one in so many, from which on dead and deleted ones are masked at
+/// once. A mask makes Lance compute the distance of each code of a partition alone, instead of all at once,
 /// so a few dead rows are dropped from the candidates (docs/decisions/0044).
 const MASKED_PART: u64 = 2;
 
@@ -82,6 +82,8 @@ pub(super) struct IndexSearch {
 /// Candidates of the index.
 struct Candidates {
     rows: RecordBatch,
+    /// Rows that the index found and the base table has deleted.
+    deleted: usize,
     /// Whether Lance has no more of them.
     are_all: bool,
 }
@@ -130,7 +132,7 @@ impl IndexSearch {
         let mut ask = self.first_ask();
         let mut masks = self.masks_at_once();
         for _ in 0..ROUNDS {
-            let Candidates { rows, are_all } = self.candidates(query, ask, masks).await?;
+            let Candidates { rows, deleted, are_all } = self.candidates(query, ask, masks).await?;
             let live = self.live(rows).await?;
             if are_all || live.num_rows() >= self.wanted() {
                 return Ok(vec![self.scored(query, &live)?]);
@@ -138,7 +140,7 @@ impl IndexSearch {
             if !masks {
                 self.compare_keys().await?;
                 masks = true;
-                if self.dead_mask().is_some() || self.all_rows().is_some() {
+                if self.dead_rows().is_some() || live.num_rows() + deleted >= self.wanted() {
                     continue;
                 }
             }
@@ -164,8 +166,8 @@ impl IndexSearch {
         Ok(())
     }
 
-    /// Whether the first round leaves dead rows out: those of a merge rule, which keys do not tell, and
-    /// many, of which the base table may have deleted some.
+    /// Whether the first round leaves dead rows out: those of a merge rule, which keys do not tell,
+    /// and many, of which the base table may have deleted some.
     fn masks_at_once(&self) -> bool {
         let rows = self.source.num_rows();
         let dead = self.dead_rows();
@@ -187,14 +189,15 @@ impl IndexSearch {
         if !self.source.newer.is_base_only() {
             return wanted.saturating_mul(2).saturating_add(SPARE);
         }
-        if deleted == 0 {
+        let is_masked = self.condition.is_some() || self.masks_at_once();
+        if is_masked || self.source.with_deleted().is_none() {
             return wanted;
         }
         // All that may be dead is deleted, and it is known how much of the source that is.
         let rows = self.source.num_rows();
         let most = wanted.saturating_mul(2);
         let needed = wanted.saturating_mul(rows).div_ceil(rows.saturating_sub(deleted).max(1));
-        needed.min(most).saturating_add(SPARE)
+        needed.clamp(wanted, most).saturating_add(SPARE)
     }
 
     async fn count_rows(&self, dataset: &Dataset) -> Result<usize> {
@@ -205,11 +208,11 @@ impl IndexSearch {
     /// are known.
     async fn candidates(&self, query: usize, ask: usize, masks: bool) -> Result<Candidates> {
         let source = &self.source;
-        let all_rows = self.all_rows().filter(|_| !masks);
+        let all_rows = source.with_deleted();
         let dataset = all_rows.as_ref().unwrap_or(&source.dataset);
         let query = &self.request.queries.vectors[query];
         let mut scanner = source.planned(self.scanner(dataset, query, ask))?;
-        if let Some(mask) = self.dead_mask().filter(|_| masks) {
+        if let Some(mask) = self.mask(masks).await? {
             scanner.with_row_id_prefilter(mask);
         }
         let columns = source.planned(columns_of(dataset, &self.layout.read()))?;
@@ -231,7 +234,8 @@ impl IndexSearch {
                 || self.request.options.fast_search
                 || source.is_searched_to_its_end()
                 || (self.condition.is_none() && found == self.count_rows(dataset).await?));
-        Ok(Candidates { rows, are_all })
+        let deleted = found - rows.num_rows();
+        Ok(Candidates { rows, deleted, are_all })
     }
 
     fn scanner(
@@ -271,11 +275,6 @@ impl IndexSearch {
         Ok(scanner)
     }
 
-    /// The source with its deleted rows. A condition is a mask already, so Lance leaves them out with it.
-    fn all_rows(&self) -> Option<Arc<Dataset>> {
-        if self.condition.is_none() { self.source.with_deleted() } else { None }
-    }
-
     fn takes_no_mask(&self) -> bool {
         self.source.dataset.manifest().uses_stable_row_ids()
     }
@@ -285,17 +284,33 @@ impl IndexSearch {
         dead.filter(|dead| !dead.is_empty()).cloned()
     }
 
-    /// The superseded rows, for Lance to leave out. Lance masks row ids, which are addresses only
-    /// in a table without stable row ids.
-    fn dead_mask(&self) -> Option<RowAddrMask> {
-        if self.takes_no_mask() {
-            return None;
+    /// Rows that Lance leaves out: with `masks` the superseded ones that are known. Deleted ones only
+    /// where there is a mask anyway, and Lance does not know them: it searches the version that has them
+    /// always, because its cache keeps what it finds of a segment for all searches of a version. Lance
+    /// masks row ids, which are addresses only in a table without stable row ids.
+    async fn mask(&self, masks: bool) -> Result<Option<RowAddrMask>> {
+        if self.takes_no_mask() || !(masks || self.condition.is_some()) {
+            return Ok(None);
         }
-        let mut dead = RowAddrTreeMap::new();
-        for (fragment, rows) in self.dead_rows()?.fragments() {
-            dead.insert_bitmap(fragment, rows.clone());
+        let mut left_out = DeletedRows::new();
+        if let Some(dead) = self.dead_rows().filter(|_| masks) {
+            left_out.extend(dead.fragments().map(|(fragment, rows)| (fragment, rows.clone())));
         }
-        Some(RowAddrMask::from_block(dead))
+        let source = &self.source;
+        if let (Some(_), Some(rows)) = (source.with_deleted(), &source.rows) {
+            let deleted = source.named(rows.deleted(&source.dataset).await)?;
+            for (fragment, rows) in deleted.into_iter().flatten() {
+                *left_out.entry(*fragment).or_default() |= rows;
+            }
+        }
+        if left_out.is_empty() {
+            return Ok(None);
+        }
+        let mut mask = RowAddrTreeMap::new();
+        for (fragment, rows) in left_out {
+            mask.insert_bitmap(fragment, rows);
+        }
+        Ok(Some(RowAddrMask::from_block(mask)))
     }
 
     /// The candidates that no newer row of their key supersedes.

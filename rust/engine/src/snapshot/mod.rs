@@ -30,7 +30,7 @@ use lancemem_core::types::{Freshness, Generation, ManifestVersion, ShardId, WalP
 pub use lancemem_core::memtable::MemTableView;
 
 pub use base::{BaseCache, BaseFragment, OpenBase};
-pub use base_rows::BaseRows;
+pub use base_rows::{BaseRows, DeletedRows};
 pub use batches::{bytes_of, set_batches};
 pub use cache::{CacheBudget, CacheStats, Cached};
 pub use graves::{GraveCache, Graves, REMEMBERED_AT, graves_of, listed_graves, open_graves};

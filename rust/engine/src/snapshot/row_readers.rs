@@ -1,6 +1,6 @@
 //! Rows of a Lance dataset by fragment and offset, through files that stay open.
 //!
-//! Owns: one open reader for each fragment and set of columns that a lookup reads, and the threads
+//! Owns: one open reader for each fragment and set of columns that a lookup or a search reads, and the threads
 //! that read and decode rows of local files in parallel. Each thread has readers of its own: the
 //! request queue of a reader is behind a lock, on which threads would wait for each other.
 //! Does not own: which rows are read (`lookup`).
