@@ -11,20 +11,18 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from benches import pages
 from benches.search import freshness, linking, tables, writes
+from benches.search.timing import median_ms
 from benches.write.machine import machine, measured, versions
 from benches.write.stats import Comparison, Goal, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench-search"
@@ -128,7 +126,7 @@ def _in_turn(sides: Mapping[str, Side], data: tables.Data, pairs: int) -> dict[s
         _say(f"round {turn + 1} of {pairs}")
         # The side that goes first alternates.
         for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
-            rounds[name].append(_median_ms(sides[name].search, data.queries))
+            rounds[name].append(median_ms(sides[name].search, data.queries))
     return rounds
 
 
@@ -143,17 +141,6 @@ def _choose_overfetch(planner: tables.Planner, data: tables.Data, found: Found) 
         found.theirs_is_right = found.recall["planner"] >= found.recall["copy"] - SLACK
         if found.theirs_is_right:
             return
-
-
-def _median_ms(
-    search: Callable[[tables.Vectors], object], queries: Iterable[tables.Vectors]
-) -> float:
-    taken = []
-    for query in queries:
-        begun = time.perf_counter()
-        search(query)
-        taken.append((time.perf_counter() - begun) * 1e3)
-    return float(np.median(taken))
 
 
 def _page(folder: Path, sizes: tables.Sizes, found: Found) -> str:

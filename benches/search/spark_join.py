@@ -14,22 +14,16 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import lancemem
+from benches.search.tables import SCHEMA, WIDTH, K, puts
 from benches.spark.engines import QUIET
 from benches.write.machine import machine, measured
 from lancemem.spark import LancememTable, configure
 
-ROWS, WIDTH, QUERIES, K, ROUNDS, PUT_ROWS = 100_000, 384, 1_000, 10, 5, 10_000
+ROWS, QUERIES, ROUNDS = 100_000, 1_000, 5
 GOAL = 0.7
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("vec", pa.list_(pa.float32(), WIDTH)),
-    ]
-)
 
 
 def main() -> None:
@@ -57,11 +51,8 @@ def _measured(spark: SparkSession, folder: Path, rows: int, rounds: int) -> str:
     random = np.random.default_rng(9)
     uri = str(folder / "rows.lance")
     table = lancemem.create_table(uri, SCHEMA, primary_key="id")
-    for start in range(0, rows, PUT_ROWS):
-        vectors = random.normal(size=(min(PUT_ROWS, rows - start), WIDTH)).astype(np.float32)
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH)
-        ids = np.arange(start, start + len(vectors))
-        table.upsert(pa.table([pa.array(ids), column], schema=SCHEMA))
+    for put in puts(np.arange(rows), random.normal(size=(rows, WIDTH)).astype(np.float32)):
+        table.upsert(put)
     asked = random.normal(size=(QUERIES, WIDTH)).astype(np.float32)
     listed = [(number, query.tolist()) for number, query in enumerate(asked)]
     queries = spark.createDataFrame(listed, "question int, embedding array<float>").cache()

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import lancemem
+from benches.search.timing import median_ms
 from benches.write.machine import machine, measured, versions
 
 if TYPE_CHECKING:
@@ -78,15 +79,6 @@ def _tantivy(rows: pa.Table) -> Callable[[str], object] | None:
     return lambda words: searcher.search(index.parse_query(words, ["body"]), K).hits
 
 
-def _median_ms(search: Callable[[Any], object], queries: Any) -> float:  # noqa: ANN401
-    taken = []
-    for query in queries:
-        begun = time.perf_counter()
-        search(query)
-        taken.append((time.perf_counter() - begun) * 1e3)
-    return float(np.median(taken))
-
-
 def main() -> None:
     """Measure all sides in turn, and print the page."""
     parser = argparse.ArgumentParser(prog="python -m benches.search.text", description=__doc__)
@@ -123,7 +115,7 @@ def _measured(folder: Path, rounds: int) -> str:
         taken: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(rounds):
             for name, (search, asked) in sides.items():
-                taken[name].append(_median_ms(search, asked))
+                taken[name].append(median_ms(search, asked))
     facts = machine(folder) | {name: versions()[name] for name in ("lancemem", "pylance")}
     return _page(facts, indexed, {name: float(np.median(found)) for name, found in taken.items()})
 

@@ -4,7 +4,8 @@ Owns: GloVe's vectors in a table with newer rows, the same final vectors in the 
 and for each side the time of a search, its recall, and the time from an update of 1,000 rows to the
 search that finds them. Does not own: synthetic vectors (`python -m benches.search`).
 
-The peers' indexes are in memory and are lost with the process; lancemem's rows are durable.
+faiss and usearch keep their indexes in memory, and `requirements/bench.txt` has them. The rows of
+lancemem and pylance outlive the process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import lance
 import numpy as np
@@ -24,22 +25,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import lancemem
+from benches.search.tables import PUT_ROWS, REFINE_FACTOR, K
+from benches.search.timing import median_ms
 from benches.write.machine import machine, measured
 from demo.manual.sources import WORD_VECTORS, fetch
 from demo.manual.vectors import WordVectors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 Vectors = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
-K, QUERIES, ROUNDS, UPDATED = 10, 100, 7, 1_000
-PARTITIONS, SUB_VECTORS, NPROBES, REFINE_FACTOR = 256, 25, 20, 4
-SSTABLES, SSTABLE_ROWS, MEMORY_ROWS, PUT_ROWS = 4, 20_000, 40_000, 10_000
+QUERIES, ROUNDS, UPDATED = 100, 7, 1_000
+PARTITIONS, SUB_VECTORS, NPROBES = 256, 25, 20
+SSTABLES, SSTABLE_ROWS, MEMORY_ROWS = 4, 20_000, 40_000
 QUICK_PART = 10
 MOST_SECONDS = 10.0
-# The rows in memory stay there.
+# As those of `tables`, but durable: an update is acknowledged when it is on storage.
 CONFIG = lancemem.WriterConfig(
     max_memtable_rows=1_000_000, max_memtable_bytes=1 << 30, idle_flush_interval="never"
 )
@@ -168,7 +168,7 @@ class Faiss:
 
     def __init__(self, words: Words) -> None:
         """Train and add."""
-        import faiss  # noqa: PLC0415 - a peer that may be missing
+        import faiss  # noqa: PLC0415 - a peer, loaded for its turn
 
         width = words.final.shape[1]
         inner = faiss.METRIC_INNER_PRODUCT
@@ -198,7 +198,7 @@ class Usearch:
 
     def __init__(self, words: Words) -> None:
         """Add all vectors."""
-        from usearch.index import Index  # noqa: PLC0415 - a peer that may be missing
+        from usearch.index import Index  # noqa: PLC0415 - a peer, loaded for its turn
 
         self._graph: Any = Index(ndim=words.final.shape[1], metric="cos", dtype="f32")
         self._graph.add(np.arange(len(words.final)), words.final)
@@ -254,7 +254,7 @@ def _measured(folder: Path, words: Words, rounds: int) -> str:
         ids, vectors = words.moved()
         for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
             side = sides[name]
-            searched[name].append(_median_ms(side, words.queries))
+            searched[name].append(median_ms(side.search, words.queries))
             updated[name].append(_update_ms(side, ids, vectors))
     ours.job.close()
     facts = machine(folder)
@@ -266,15 +266,6 @@ def _measured(folder: Path, words: Words, rounds: int) -> str:
         for name in sides
     ]
     return _page(facts, words, lines)
-
-
-def _median_ms(side: Side, queries: Iterable[Vectors]) -> float:
-    taken = []
-    for query in queries:
-        begun = time.perf_counter()
-        side.search(query)
-        taken.append((time.perf_counter() - begun) * 1e3)
-    return float(np.median(taken))
 
 
 def _update_ms(side: Side, ids: Ids, vectors: Vectors) -> float:

@@ -4,7 +4,6 @@
 //! Does not own: the numbers of keys (`visibility`), or how the rows are read (`events`).
 
 use std::sync::Arc;
-use std::thread;
 
 use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -12,8 +11,8 @@ use lancemem_core::merge::Fold;
 use lancemem_core::types::Result;
 
 use super::events::{SourceEvents, of_base, of_memtable, of_sstable};
-use super::groups::Groups;
-use super::{CONCURRENT, MERGING, shard_of};
+use super::groups::{Groups, as_u32};
+use super::{CONCURRENT, MERGING, processors, shard_of};
 use crate::errors::Context;
 use crate::snapshot::{Snapshot, Source};
 use crate::visibility::{NumberedKeys, NumberedRows};
@@ -48,7 +47,7 @@ impl Contested {
             seen.events = seen.events.saturating_add(1);
         }
         for (source, ordinals) in keys.ordinals().iter().enumerate() {
-            let shard = u32::try_from(shard_of(&snapshot.shards, source)).unwrap_or_default();
+            let shard = as_u32(shard_of(&snapshot.shards, source))?;
             for number in ordinals {
                 let seen = &mut seen[*number as usize];
                 *seen = Seen { events: seen.events.saturating_add(1), shard };
@@ -113,7 +112,7 @@ impl Contested {
             };
             reads.push(on_a_task(read).boxed());
         }
-        let at_once = thread::available_parallelism().map_or(1, usize::from).max(CONCURRENT);
+        let at_once = processors().max(CONCURRENT);
         let read: Vec<Vec<SourceEvents>> =
             stream::iter(reads).buffered(at_once).try_collect().await?;
         Ok(read.into_iter().flatten().collect())

@@ -12,8 +12,8 @@ use arrow_array::RecordBatch;
 use lancemem_core::merge::{Fold, KeyGroups};
 use lancemem_core::types::{Error, Result};
 
-use super::MERGING;
 use super::events::SourceEvents;
+use super::{MERGING, processors};
 
 /// Keys that are folded at a time.
 const CHUNK: u32 = 8_192;
@@ -22,7 +22,7 @@ const FOLD_STACK_BYTES: usize = 8 << 20;
 
 /// Numbers of contested keys. Those of a shard begin with a chunk, so that a chunk is of one shard;
 /// some numbers are of no key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Groups {
     /// For each chunk the index of its shard in the snapshot.
     shards: Vec<usize>,
@@ -142,11 +142,9 @@ fn fold_chunk(events: &[Event], sources: &[SourceEvents], fold: &Fold) -> Result
     fold.fold(&own, &KeyGroups::from_events(keys, rows)?)
 }
 
-fn processors() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn as_u32(count: usize) -> Result<u32> {
+/// # Errors
+/// An internal error for 2^32 or more.
+pub(super) fn as_u32(count: usize) -> Result<u32> {
     u32::try_from(count).map_err(|_| Error::internal(format!("{MERGING}: more than 2^32 of them")))
 }
 

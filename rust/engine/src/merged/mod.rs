@@ -26,6 +26,7 @@ mod keyed;
 mod stored;
 
 use std::sync::Arc;
+use std::thread;
 
 use arrow_array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
@@ -157,6 +158,11 @@ fn shard_of(shards: &[SnapshotShard], source: usize) -> usize {
         source < end
     };
     shards.iter().position(is_behind).unwrap_or_default()
+}
+
+/// How many threads can run at once.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A generation that is newer than all of the shard's.

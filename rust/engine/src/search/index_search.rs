@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   ask Lance for the nearest m rows by the index, and for its unindexed rows by their vectors
-//!     drop the candidates whose keys have newer rows, count what is left
+//!     drop the candidates that the base table has deleted or whose keys have newer rows, count what
+//!     is left
 //!       enough: compute their exact distances
-//!       not enough: ask again without the dead rows, where they are known or, in an SSTable, are
-//!                   found by comparing all its keys once
+//!       not enough: ask again without the dead rows: deleted ones, and superseded ones where they are
+//!                   known or, in an SSTable, are found by comparing all its keys once
 //!       not enough: ask for eight times as many; after three rounds read the source instead
 //! ```
 //!
@@ -284,9 +285,9 @@ impl IndexSearch {
         dead.filter(|dead| !dead.is_empty()).cloned()
     }
 
-    /// Rows that Lance leaves out: with `masks` the superseded ones that are known. Deleted ones only
-    /// where there is a mask anyway, and Lance does not know them: it searches the version that has them
-    /// always, because its cache keeps what it finds of a segment for all searches of a version. Lance
+    /// Rows that Lance leaves out, where there is a mask: with `masks` the superseded ones that are
+    /// known, and the deleted ones of a version that is searched with them. Every search of a version
+    /// is one with them, because Lance's cache keeps what it finds of a segment by the version. Lance
     /// masks row ids, which are addresses only in a table without stable row ids.
     async fn mask(&self, masks: bool) -> Result<Option<RowAddrMask>> {
         if self.takes_no_mask() || !(masks || self.condition.is_some()) {
