@@ -2,8 +2,9 @@
 
 Owns: the order of the parts, the folder of their results, what is printed before each part, and
 the log of the sitting. A sitting that is ended by SIGTERM or SIGINT ends its bench, and what the
-bench started. Does not own: what a part measures or writes; each is a command of its own,
-which gets `--results`. Nothing is resumed, and no result is replaced.
+bench started. `--continue FOLDER` runs the parts that a sitting lacks, at its commit and on its
+machine. Does not own: what a part measures or writes; each is a command of its own, which gets
+`--results`. No part is resumed in its middle, and no result is replaced.
 """
 
 from __future__ import annotations
@@ -62,13 +63,18 @@ PARTS = [
     _of("search.words", quick=("--quick", "--rounds", "1"), writes=False),
     _of("search.spark_join", quick=("--quick", "--rounds", "1"), writes=False),
     _of("held_shards", quick=("--rounds", "5"), writes=False),
-    # With merge engines: all cases of Spark have one page.
-    _of("spark", quick=("--quick", "--rounds", "1", "--minutes", "3")),
     Part("roaring", (*PYTHON, "benches.roaring"), None),
     Part("put.rs", (*_CARGO, "--bench", "put"), None, writes=False),
     Part("producers.rs", (*_CARGO, "--bench", "producers"), None, writes=False),
     Part("object_store.rs", (*_CARGO, "--bench", "object_store"), None, writes=False),
     Part("table.rs", (*_CARGO, "--bench", "table"), None, writes=False),
+    # With merge engines: all cases of Spark have one page. One round, because an engine may need
+    # minutes for one case, and one that is not done after five is named as such.
+    _of(
+        "spark",
+        quick=("--quick", "--rounds", "1", "--minutes", "3"),
+        full=("--rounds", "1", "--minutes", "5"),
+    ),
 ]
 # Where a page or a picture of a whole sitting belongs.
 PICTURES = {"write.png", "spark.png"}
@@ -86,8 +92,10 @@ def main() -> int:
     commit = machine.commit()
     if " " in commit and not chosen.quick:
         raise SystemExit(f"a sitting measures one commit, and this is {commit}: commit and build")
-    folder = chosen.results or OUT / f"{commit.split()[0]}{'-quick' if chosen.quick else ''}"
     signal.signal(signal.SIGTERM, _stop)
+    if chosen.go_on is not None:
+        return Sitting.of(chosen.go_on, commit, quick=chosen.quick).run(parts)
+    folder = chosen.results or OUT / f"{commit.split()[0]}{'-quick' if chosen.quick else ''}"
     return Sitting(folder, commit, quick=chosen.quick).run(parts)
 
 
@@ -98,6 +106,8 @@ def _arguments(names: list[str]) -> argparse.Namespace:
                         help=f"run only these: {', '.join(names)}")  # fmt: skip
     parser.add_argument("--results", type=Path, metavar="FOLDER",
                         help="a new folder (default: out/bench-all/COMMIT)")  # fmt: skip
+    parser.add_argument("--continue", type=Path, metavar="FOLDER", dest="go_on",
+                        help="run the parts that this sitting lacks")  # fmt: skip
     parser.add_argument("--publish", type=Path, metavar="FOLDER",
                         help="copy the pages of a whole sitting to benches/ and docs/")  # fmt: skip
     return parser.parse_args()
@@ -112,8 +122,8 @@ class Sitting:
             folder.mkdir(parents=True)
         except FileExistsError:
             raise SystemExit(
-                f"{folder} exists, and a sitting neither resumes nor replaces one: move it away, "
-                "or name another folder with --results"
+                f"{folder} exists, and a sitting does not replace one: move it away, name another "
+                "folder with --results, or run what it lacks with --continue"
             ) from None
         self._folder = folder.resolve()
         self._quick = quick
@@ -126,8 +136,23 @@ class Sitting:
             "parts": [],
         }
 
+    @classmethod
+    def of(cls, folder: Path, commit: str, *, quick: bool) -> Sitting:
+        """Take up a sitting of the same commit and machine, for the parts that it lacks."""
+        made = cls.__new__(cls)
+        made._folder, made._quick = folder.resolve(), quick
+        made._log = json.loads((folder / LOG).read_text())
+        now = {"commit": commit, "quick": quick, "machine": machine.machine(folder)}
+        for name, value in now.items():
+            if made._log[name] != value:
+                raise SystemExit(f"{name} of the sitting is {made._log[name]}, and here {value}")
+        return made
+
     def run(self, parts: list[Part]) -> int:
-        """Run every part; return 0 if all of them succeeded."""
+        """Run every part that has no result; return 0 if all of them succeeded."""
+        done = {part["name"] for part in self._log["parts"] if part["status"] == 0}
+        self._log["parts"] = [part for part in self._log["parts"] if part["status"] == 0]
+        parts = [part for part in parts if part.name not in done]
         for number, part in enumerate(parts, start=1):
             found = machine.commit()
             if found != self._log["commit"]:
@@ -143,7 +168,8 @@ class Sitting:
             self._keep()
         failed = [done["name"] for done in self._log["parts"] if done["status"]]
         self._log["ended"] = machine.now()
-        self._log["whole"] = not failed and not self._quick and parts == PARTS
+        done = {part["name"] for part in self._log["parts"]}
+        self._log["whole"] = not failed and not self._quick and done == {it.name for it in PARTS}
         self._keep()
         self._say(f"results in {self._folder}" + (f"; failed: {', '.join(failed)}" * bool(failed)))
         return 1 if failed else 0
@@ -156,6 +182,8 @@ class Sitting:
         begun = time.monotonic()
         # A part writes into a folder of its own first: a failed one leaves its results there.
         place = self._folder / part.name
+        # Of a run that was cut off, or that failed.
+        shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         if part.writes:
             command += ["--results", str(place)]

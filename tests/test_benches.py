@@ -1,8 +1,8 @@
 """What the benches print and write: which side is faster, tables, pictures and a sitting.
 
 Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, the lines
-of merge engines in Spark, and that a sitting of all benches replaces and resumes nothing, and ends
-its bench when it is ended. Not here: any measurement, and which rows a merge engine shows
+of merge engines in Spark, and that a sitting of all benches replaces nothing, goes on at its commit
+alone, and ends its bench when it is ended. Not here: any measurement, and which rows a merge engine shows
 (tests/spark/test_merge_benches.py).
 """
 
@@ -258,13 +258,27 @@ def test_a_sitting_writes_each_result_as_it_goes_and_names_what_failed(
     assert str(tmp_path) not in (folder / "SITTING.md").read_text()
 
 
-def test_a_sitting_neither_resumes_nor_replaces_another(
-    tmp_path: Path, parts: list[sitting.Part]
-) -> None:
+def test_a_sitting_does_not_replace_another(tmp_path: Path, parts: list[sitting.Part]) -> None:
     sitting.Sitting(tmp_path / "all", "abc", quick=False).run(parts[:1])
-    with pytest.raises(SystemExit, match="neither resumes nor replaces"):
+    with pytest.raises(SystemExit, match="does not replace one"):
         sitting.Sitting(tmp_path / "all", "abc", quick=False)
     assert (tmp_path / "all" / "RESULTS-one.md").read_text() == "--full --results"
+
+
+def test_a_sitting_goes_on_with_the_parts_that_it_lacks_and_is_whole_then(
+    tmp_path: Path, parts: list[sitting.Part]
+) -> None:
+    folder = tmp_path / "all"
+    assert sitting.Sitting(folder, "abc", quick=False).run(parts) == 1
+    first = (folder / "RESULTS-one.md").stat().st_mtime_ns
+    parts[1] = sitting.Part("two", (sys.executable, "-c", "print('now')"), writes=False)
+    assert sitting.Sitting.of(folder, "abc", quick=False).run(parts) == 0
+    assert (folder / "RESULTS-one.md").stat().st_mtime_ns == first, "measured once"
+    log = json.loads((folder / "sitting.json").read_text())
+    assert [(part["name"], part["status"]) for part in log["parts"]] == [("one", 0), ("two", 0)]
+    assert log["whole"]
+    with pytest.raises(SystemExit, match="commit of the sitting is abc, and here def"):
+        sitting.Sitting.of(folder, "def", quick=False)
 
 
 def test_a_sitting_stops_where_the_commit_changes(

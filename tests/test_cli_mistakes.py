@@ -7,6 +7,7 @@ work (test_cli_commands).
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -67,6 +68,7 @@ MISTAKES = [
     Mistake("create new -c id:int64 --shards 0", "greater than or equal to 1"),
     Mistake("create new -c id:int64 --shards 4", "add --shard-by or --key"),
     Mistake("create new -c id:int64 --shard-by id", "add --shards N"),
+    Mistake("create new -c id:int64 --from file", "give one of the two"),
     Mistake("create new --from none.parquet", "names no file: none.parquet"),
     Mistake("create new --from file", "--from reads .parquet"),
     Mistake("create table -c id:int64", "--exist-ok opens the table that exists"),
@@ -138,6 +140,20 @@ def test_a_mistake_is_answered_with_the_way_out(
     assert "Traceback" not in errors
     assert lancemem.open_table(places["table"]).stats() == before
     assert not Path(places["new"]).exists()
+
+
+@pytest.mark.parametrize("arguments", ["drop table", "create new -c id:number", "hed table"])
+def test_every_mistake_is_an_object_with_json(
+    arguments: str,
+    places: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run([*(places.get(it, it) for it in arguments.split()), "--json"]) == 2
+    out, errors = capsys.readouterr()
+    assert out == ""
+    assert json.loads(errors).keys() == {"error", "message", "way_out"}
 
 
 def test_there_are_forty_mistakes_or_more() -> None:

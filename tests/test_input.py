@@ -281,6 +281,21 @@ def test_what_the_caller_changes_afterwards_does_not_change_the_table(
         assert by_id(table.scan(consistency="live", jobs=[job]).to_table()) == ROWS
 
 
+def test_offsets_of_an_array_without_values_are_never_read(make_table: MakeTable) -> None:
+    """Spark exports them as a buffer of no bytes; what lies behind it is not the array's."""
+    elsewhere = pa.py_buffer(b"\xff\x00\xff\xf0" * 4)
+    texts = pa.Array.from_buffers(pa.string(), 0, [None, elsewhere.slice(0, 0), elsewhere])
+    parts = pa.StructArray.from_arrays([texts, pa.array([], pa.int32())], ["sku", "quantity"])
+    items = pa.ListArray.from_arrays(pa.array([0] * 4, pa.int32()), parts)
+    rows = pa.table({"id": [1, 2, 3], "items": items})
+    schema = rows.schema.set(0, pa.field("id", pa.int64(), nullable=False))
+    table = make_table(schema=schema)
+    table.upsert(rows)
+    table.upsert(rows.to_batches()[0])
+    table.flush()
+    assert table.to_table(order_by="id")["items"].to_pylist() == [[], [], []]
+
+
 @pytest.mark.parametrize("shift", [0, 8])
 @pytest.mark.parametrize("decimal", [pa.decimal128(22, 2), pa.decimal256(50, 2)], ids=str)
 def test_decimals_of_an_ipc_message_are_taken_wherever_they_lie(

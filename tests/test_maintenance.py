@@ -6,6 +6,7 @@ compaction or a collection does (test_compaction, test_collect).
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import signal
@@ -280,6 +281,20 @@ def test_maintain_keeps_to_its_rate_and_stops_in_the_middle_of_a_compaction(
     flush(job, table, "later")
     assert table.compact().num_generations == 4
     assert table.scan().count_rows() == 10
+
+
+def test_maintain_once_fails_where_a_damaged_log_needs_a_person(table: lancemem.Table) -> None:
+    for name in ("a", "b", "c"):
+        with table.start_job(shard=0) as job:
+            job.put(rows(table, range(3), name))
+    entries = sorted(Path(table.uri).glob("_mem_wal/*/wal/*.arrow"))
+    entries[len(entries) // 2].unlink()
+    with maintain(table, "--once", "--flush-idle", "0", "--json") as running:
+        said, _ = running.communicate(timeout=PATIENCE_SECONDS)
+    assert running.returncode == 2
+    told = json.loads(said)
+    assert "is damaged (hole)" in told["error"]
+    assert told["skipped_logs"] == 1
 
 
 def test_maintain_names_an_error_that_needs_a_person_and_ends(tmp_path: Path) -> None:

@@ -181,6 +181,11 @@ ROWS = {
     "a number as text": Mistake(
         lambda it: it.table.upsert(rows(n="7")), Input, "'n' .*string.*convert the values to int32"
     ),
+    "a text among numbers": Mistake(
+        lambda it: it.table.upsert([*rows(), *rows(id=3, n="old")]),
+        Input,
+        r"column 'n' .*row 1 is str.*pass an Arrow table with the types",
+    ),
     "a number beyond the column": Mistake(
         lambda it: it.table.upsert(rows(n=2**40)), Input, "'n' .*int32: row 0 has 1099511627776"
     ),
@@ -344,6 +349,20 @@ READS = {
     ),
     "a query of another width": Mistake(
         lambda it: it.table.search([1.0, 0.0]).to_table(), Input, "the table has 'vec' of width 3"
+    ),
+    "the limit of lancedb": Mistake(
+        lambda it: loose(it).search([1.0, 0.0, 0.0], limit=3), Input, "number of rows as k="
+    ),
+    "the condition of update": Mistake(
+        lambda it: loose(it).search([1.0, 0.0, 0.0], where="n > 1"), Input, "condition as filter="
+    ),
+    "a plain text as an expression": Mistake(
+        lambda it: it.table.update({"name": "Ada Lovelace"}), Input, "a text has single quotes"
+    ),
+    "two quotes around a text": Mistake(
+        lambda it: it.table.to_table(filter='name = "Ada"'),
+        Input,
+        "at.; a text has single quotes: 'Ada'",
     ),
     "a query that is text, without a text index": Mistake(
         lambda it: it.table.search("red shoes").to_table(),

@@ -8,9 +8,13 @@ fragments, files or commands that install something, or README beside the wheel 
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIRST_SCREEN = "Ten lines"
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 FLIGHTS = """
 import lancemem, pyarrow as pa
@@ -141,6 +146,21 @@ def test_the_blocks_of_a_page_about_s3_run_on_the_tests_server(name: str) -> Non
         before = [S3_PAGES[name], *(f"{name} = {value!r}" for name, value in names.items())]
         before += ["import os", f"os.environ.update({variables!r})"]
         run_page(name, before="\n".join(before))
+
+
+def test_a_block_can_be_pasted_at_a_prompt() -> None:
+    """A prompt ends an indented statement at an empty line, and not at the next statement."""
+    compound = (ast.For, ast.FunctionDef, ast.If, ast.Try, ast.While, ast.With)
+    glued = []
+    for page in [README, *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in PYTHON_BLOCK.findall(page.read_text()):
+            with suppress(SyntaxError):  # a fragment
+                lines = block.splitlines()
+                for before, after in pairwise(ast.parse(block).body):
+                    ends = before.end_lineno or before.lineno
+                    if isinstance(before, compound) and lines[ends].strip():
+                        glued.append(f"{page.relative_to(ROOT)}: {lines[after.lineno - 1]}")
+    assert not glued, "an empty line is missing before these lines"
 
 
 def test_the_first_block_of_the_readme_prints_what_it_says() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
 import lancemem
@@ -215,6 +216,57 @@ def test_rows_are_appended_to_a_table_without_a_key(
     for _ in range(2):
         assert table.upsert(spark.range(number).selectExpr("id v")).num_rows == number
     assert table.toDF().count() == 2 * number
+
+
+def test_tasks_write_rows_whose_lists_are_all_empty(spark: SparkSession, table_uri: str) -> None:
+    ddl = "id long, items array<struct<sku: string, quantity: int>>"
+    table = LancememTable.create(spark, table_uri, schema=ddl, primary_key="id")
+    empty = f"CAST(array() AS {ddl.partition('items ')[2]}) AS items"
+    frame = spark.range(300).selectExpr("id", empty)
+    table.upsert(frame.mapInArrow(lambda batches: batches, frame.schema))
+    assert table.toDF().where("size(items) = 0").count() == 300
+
+
+def test_a_table_without_a_key_is_created(spark: SparkSession, table_uri: str) -> None:
+    table = LancememTable.create(spark, table_uri, schema="v long", primary_key=None)
+    for _ in range(2):
+        table.upsert(spark.range(3).selectExpr("id AS v"))
+    assert table.toDF().count() == 6
+
+
+def test_clauses_of_a_merge_take_their_arguments_in_order_as_in_delta(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema="id long, n long", primary_key="id")
+    table.upsert(spark.range(2).selectExpr("id", "0 AS n"))
+    source = spark.range(1, 4).selectExpr("id", "id * 10 AS n").alias("s")
+    (
+        table.alias("t")
+        .merge(source, "t.id = s.id")
+        .whenMatchedUpdate("s.n > 0", {"n": "s.n"})
+        .whenNotMatchedInsert("s.n < 30", {"id": "s.id", "n": "s.n"})
+        .execute()
+    )
+    assert {(row.id, row.n) for row in table.toDF().collect()} == {(0, 0), (1, 10), (2, 20)}
+    merge = table.alias("t").merge(source, "t.id = s.id")
+    for refused in (merge.whenMatchedUpdate, merge.whenNotMatchedInsert, merge.withSchemaEvolution):
+        with pytest.raises(lancemem.InvalidInputError):
+            refused()
+    with pytest.raises(lancemem.InvalidInputError, match="anti join"):
+        merge.whenNotMatchedBySourceUpdate(set={"n": "0"})
+
+
+def test_calls_of_delta_without_a_counterpart_name_the_way(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    with pytest.raises(lancemem.InvalidInputError, match="LancememTable.create"):
+        LancememTable.createIfNotExists(spark)
+    with pytest.raises(lancemem.InvalidInputError, match="upsert the rows"):
+        LancememTable.convertToDelta(spark, "parquet.`/x`")
+    with pytest.raises(lancemem.InvalidInputError, match="is int: give SQL as text"):
+        table.update("id = 1", {"price": cast("Any", 5)})
+    with pytest.raises(AnalysisException, match="snapshot"):
+        spark.read.format("lancemem").option("versionAsOf", 1).load(table.uri).count()
 
 
 def test_an_empty_dataframe_claims_no_shard(spark: SparkSession, table: LancememTable) -> None:

@@ -7,6 +7,7 @@ table. Does not own Spark, PyTorch or pyarrow's datasets: see `lancemem.spark`, 
 `Table.to_dataset`. Importing this package starts no thread and loads neither pandas nor pyarrow.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from lancemem import agg, query
@@ -187,4 +188,4 @@ if not TYPE_CHECKING:  # A type checker reports unknown names itself.
         """Name the way for a name of pylance or lancedb."""
         from lancemem.other_names import way_of_module  # noqa: PLC0415 - an error alone needs it
 
-        raise AttributeError(way_of_module(name), name=name)
+        raise AttributeError(way_of_module(name), name=name, obj=sys.modules[__name__])

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "Stopped", "looked_up", "run", "stoppable"]
 
+# The exit code of a round that left a damaged log alone.
+FAILED = 2
+# In the reason why a log was left alone: a person has to repair it.
+_DAMAGED = " is damaged ("
+
 
 class Stopped(BaseException):
     """SIGTERM arrived. The running call is cancelled; it leaves nothing half done."""
@@ -98,9 +103,9 @@ def run(table: lancemem.Table, settings: Settings, say: Callable[[Iterable[str]]
             if not (settings.once or settings.json):
                 say([f"maintaining {table.uri} every {settings.interval:g} s"])
             while True:
-                _one(table, settings, say, rounds)
+                damage = _one(table, settings, say, rounds)
                 if settings.once:
-                    return 0
+                    return FAILED if damage else 0
                 threading.Event().wait(settings.interval)
         except (Stopped, KeyboardInterrupt):
             if not settings.json:
@@ -127,7 +132,8 @@ def _one(
     settings: Settings,
     say: Callable[[Iterable[str]], object],
     rounds: Rounds | None,
-) -> None:
+) -> str | None:
+    """Run one round, and return what it says of a damaged log, which it leaves alone."""
     started = time.monotonic()
     done: dict[str, Any] = {}
     error: lancemem.LancememError | None = None
@@ -146,8 +152,10 @@ def _one(
     seconds = time.monotonic() - started
     if rounds is not None and error is None:
         rounds.ended(seconds, done)
+    damage = _damage(done)
     if settings.json:
-        say([json.dumps(_answer(done, seconds, error))])
+        say([json.dumps(_answer(done, seconds, str(error) if error else damage))])
+    return damage
 
 
 def _round(
@@ -169,6 +177,13 @@ def _round(
         yield [looked_up(done["deletion_vectors"])]
     done["gc"] = table.collect_garbage(older_than=timedelta(seconds=settings.older_than))
     yield [_collected(done["gc"])]
+
+
+def _damage(done: dict[str, Any]) -> str | None:
+    """Return why a log was left alone that only a person can repair."""
+    flush = done.get("flush")
+    reasons = [log.reason for log in flush.skipped] if flush else []
+    return next((reason for reason in reasons if _DAMAGED in reason), None)
 
 
 def _flushed(done: lancemem.FlushResult) -> Iterator[str]:
@@ -209,9 +224,7 @@ def looked_up(done: lancemem.DeletionVectorResult) -> str:
     return f"deletion vectors: looked up {done.num_sstables} SSTables, {wrote}"
 
 
-def _answer(
-    done: dict[str, Any], seconds: float, error: lancemem.LancememError | None
-) -> dict[str, Any]:
+def _answer(done: dict[str, Any], seconds: float, error: str | None) -> dict[str, Any]:
     """Return a round as the object of `--json`."""
     flush, compact, gone = done.get("flush"), done.get("compact"), done.get("gc")
     vectors = done.get("deletion_vectors")
@@ -227,5 +240,5 @@ def _answer(
         "deletion_vector_files": vectors.num_sstables if vectors else 0,
         "collected_bytes": gone.bytes if gone else 0,
         "collected_things": len(gone.garbage) if gone else 0,
-        "error": str(error) if error else None,
+        "error": error,
     }

@@ -252,6 +252,7 @@ def serve(
     try:
         server, thread = prometheus_client.start_http_server(port, host, registry)
     except OSError as error:
-        raise OSError(error.errno, f"metrics cannot be served at {host}:{port}: {error}") from error
+        text = f"metrics cannot be served at {host}:{port}: {error.strerror}; name another port"
+        raise OSError(error.errno, text) from error
     place = f"[{host}]" if ":" in host else host
     return Served(server, thread, f"http://{place}:{server.server_port}/metrics", rounds)

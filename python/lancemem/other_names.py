@@ -65,6 +65,7 @@ _OF_TABLE = {
     "show": "head(n) returns n rows",
     "rename_column": _BY_LANCE.format("alter_columns({'path': ..., 'name': ...})"),
     "refresh": "a table always reads its newest version",
+    "drop": "lancemem.drop_table(uri) removes a table",
     "close": "a table has nothing to close; a writer and a job have close()",
     "commit": "a write is durable when it returns; nothing waits for a commit",
 }

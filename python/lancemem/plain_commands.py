@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
-    except (lancemem.LancememError, OSError) as error:
+    except (lancemem.LancememError, OSError, ModuleNotFoundError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         if isinstance(error, lancemem.CorruptionError) and options.command in VERIFICATIONS:
             return DAMAGED

@@ -48,6 +48,16 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+# Arguments that other calls have, and what a search has for them.
+_OF_SEARCH = {
+    "limit": "the number of rows as k=",
+    "n": "the number of rows as k=",
+    "distance_type": "the metric as metric=",
+    "select": "the columns as columns=",
+    "vector": "the vector as its first argument",
+}
+
+
 def _takes_filter(call: Callable[_P, _T]) -> Callable[_P, _T]:
     """Name `filter=` where a read gets the `where=` of `update`, `delete` and Spark."""
 
@@ -57,6 +67,11 @@ def _takes_filter(call: Callable[_P, _T]) -> Callable[_P, _T]:
             raise _lancemem.InvalidInputError(
                 f"{call.__name__} takes a condition as filter=; where= is of update and delete"
             )
+        if call.__name__ == "search":
+            for name in _OF_SEARCH.keys() & named.keys():
+                raise _lancemem.InvalidInputError(
+                    f"search has no argument {name}=; it takes {_OF_SEARCH[name]}"
+                )
         return call(*args, **named)
 
     return checked
@@ -146,6 +161,7 @@ class TableReads(_lancemem.Table):
         handle = super().sql(query, **level)
         return Scan._of(handle, self._table(), {"query": query, **level}, "sql")  # noqa: SLF001
 
+    @_takes_filter
     def search(  # noqa: D102, PLR0913 - the extension has the docstring
         self,
         query: _Query | None = None,

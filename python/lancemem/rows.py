@@ -199,7 +199,22 @@ def _of_dicts(rows: list[Any]) -> pa.Table:
                 f"row {lacks} has no value for {name!r}, row {has} has; give all rows the same "
                 "keys, with None where there is no value"
             )
-    return _made(pa.table, {name: [row[name] for row in rows] for name in names})
+    return _made(pa.table, {name: _column(name, [row[name] for row in rows]) for name in names})
+
+
+def _column(name: object, values: list[Any]) -> pa.Array:
+    """Return the values of a column; a refusal names it, and the first row that is not as row 0."""
+    try:
+        return pa.array(values)
+    except _MIXED as error:
+        kinds = [type(value) for value in values]
+        known = [kind for kind in kinds if kind is not type(None)]
+        row = next((row for row, kind in enumerate(kinds) if kind is not known[0]), 0)
+        told = f" (row {row} is {kinds[row].__name__})" if known and row else ""
+        raise InvalidInputError(
+            f"column {name!r} could not be read as Arrow{told}: {error}; pass an Arrow table with "
+            "the types of its columns"
+        ) from error
 
 
 def _made(make: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -212,7 +227,9 @@ def _made(make: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
             "its columns"
         ) from error
     except _MIXED as error:
-        raise InvalidInputError(f"the rows could not be read as Arrow: {error}") from error
+        one = "; a single vector is a column of one row: vector[None, :]"
+        way = one if "expected length" in str(error) else ""
+        raise InvalidInputError(f"the rows could not be read as Arrow: {error}{way}") from error
 
 
 def _columns(schema: pa.Schema) -> str:

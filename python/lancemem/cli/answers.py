@@ -54,6 +54,15 @@ _WAYS_OF_KINDS: tuple[tuple[type[Exception], str], ...] = (
     ),
     (lancemem.RetryableError, "run the command again"),
 )
+# Words that say more than the kind of their error.
+_WAYS_OF_CAUSES = (
+    (
+        "the base table is damaged",
+        "docs/repair.md names the repair; lancemem verify looks at logs, SSTables and record index",
+    ),
+    ("Permission denied", "let this user read and write the folder of the table"),
+    ("Read-only file system", "let this user read and write the folder of the table"),
+)
 # For errors of one kind, the words that tell them apart.
 _WAYS_OF_WORDS = (
     ("MemWAL index", "lancemem enable URI adds upserts to a Lance table"),
@@ -162,7 +171,10 @@ def grid_of(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str
     for place, name in enumerate(columns):
         values = [row[place] for row in listed if row[place] is not None]
         is_number = bool(values) and all(isinstance(value, int | float) for value in values)
-        made.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        # A number that is folded into two lines reads as two numbers.
+        made.add_column(
+            name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+        )
     for row in listed:
         made.add_row(*(Text(shown(value)) for value in row))
     return made
@@ -204,8 +216,9 @@ def ask(question: str, *, is_agreed: bool) -> None:
     if is_agreed:
         return
     if not sys.stdin.isatty():
-        sys.stderr.write(f"{question}\nno terminal can be asked: pass --yes to do it\n")
-        raise typer.Exit(2)
+        raise lancemem.InvalidInputError(
+            f"{question}\nno terminal can be asked: pass --yes to do it"
+        )
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
@@ -215,8 +228,11 @@ def ask(question: str, *, is_agreed: bool) -> None:
 
 def way_out(error: Exception) -> str | None:
     """Return what to do next on the command line, where the error names a call of Python."""
+    text = str(error)
+    for words, way in _WAYS_OF_CAUSES:
+        if words in text:
+            return way
     for kind, way in _WAYS_OF_KINDS:
         if isinstance(error, kind):
             return way
-    text = str(error)
     return next((way for part, way in _WAYS_OF_WORDS if part in text), None)

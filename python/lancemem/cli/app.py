@@ -32,6 +32,11 @@ DONE, DAMAGED, FAILED = 0, plain_commands.DAMAGED, plain_commands.FAILED
 # Ctrl-C, as shells number it.
 STOPPED = 130
 
+# Typer has a click of its own, of which it names the kinds of errors alone.
+_NOT_UNDERSTOOD: Any = next(
+    it for it in typer.BadParameter.__mro__ if it.__name__ == "ClickException"
+)
+
 TABLE = "Tables and rows"
 UPKEEP = "Upkeep"
 REPAIR = "Verification and repair"
@@ -159,7 +164,22 @@ def run(arguments: Sequence[str]) -> int:
     for name in _MODULES:
         importlib.import_module(f"lancemem.cli.{name}")
     try:
+        if "--json" in arguments:
+            return _run_for_a_program(list(arguments))
         app(list(arguments), prog_name="lancemem")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
     return DONE
+
+
+def _run_for_a_program(arguments: list[str]) -> int:
+    """Run a command with `--json`, where a command line that is not understood is an object too."""
+    try:
+        ended = app(arguments, prog_name="lancemem", standalone_mode=False)
+    except _NOT_UNDERSTOOD as error:
+        at = getattr(error, "ctx", None)
+        way = f"{at.command_path if at else 'lancemem'} --help"
+        told = {"error": "UsageError", "message": error.format_message(), "way_out": way}
+        sys.stderr.write(f"{json.dumps(told, ensure_ascii=False)}\n")
+        return FAILED
+    return ended if isinstance(ended, int) else DONE

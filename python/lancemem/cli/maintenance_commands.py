@@ -240,7 +240,7 @@ def record_index(
     table = lancemem.open_table(uri)
     if what == "drop":
         table.drop_record_index()
-        answers.answer({"num_runs": 0}, "the table has no record index", as_json=as_json)
+        answers.answer({"num_runs": 0}, "the record index is dropped", as_json=as_json)
         return DONE
     with bars.following(progress) as show:
         if what == "create":

@@ -29,11 +29,11 @@ _COLUMNS = (
     "shard",
     "epoch",
     "job",
-    "generation",
     "SSTables",
     "SSTable rows",
     "log rows",
     "log bytes",
+    "gen.",
 )
 
 
@@ -107,6 +107,7 @@ def _object(sample: samples.Sample, rates: samples.Rates | None) -> dict[str, An
 
 
 def _facts(sample: samples.Sample) -> dict[str, object]:
+    least = "at least " if sample.num_log_rows is None else ""
     return {
         "base version": str(sample.base_version),
         "base rows": sample.num_base_rows,
@@ -114,7 +115,7 @@ def _facts(sample: samples.Sample) -> dict[str, object]:
         "log rows": "not counted"
         if sample.num_log_rows is None
         else f"{sample.num_log_rows:,} in {sample.log_bytes or 0:,} bytes",
-        "lag": f"{sample.lag_rows:,} rows that the base table does not have",
+        "lag": f"{least}{sample.lag_rows:,} rows and deletes that the base table does not have",
     }
 
 
@@ -126,11 +127,11 @@ def _rows(sample: samples.Sample) -> Iterator[list[object]]:
             name,
             shard.writer_epoch,
             held,
-            shard.current_generation,
             len(shard.generations),
             shard.num_sstable_rows,
             shard.num_log_rows,
             shard.log_bytes,
+            shard.current_generation,
         ]
 
 
@@ -142,8 +143,13 @@ def _told(rates: samples.Rates | None) -> str:
         ("flushed", rates.flushed_rows),
         ("compacted", rates.compacted_rows),
     ]
-    told = ", ".join(f"{name} {rate:,.0f} rows/s" for name, rate in parts if rate is not None)
+    told = ", ".join(f"{name} {_rate(rate)} rows/s" for name, rate in parts if rate is not None)
     return f"rates: {told}"
+
+
+def _rate(rate: float) -> str:
+    """Return a rate so that one row in a long interval is not shown as none."""
+    return f"{rate:,.0f}" if rate == 0 or rate >= 10 else f"{rate:.2g}"  # noqa: PLR2004
 
 
 def _line(sample: samples.Sample, rates: samples.Rates | None) -> str:

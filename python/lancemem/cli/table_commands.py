@@ -34,7 +34,9 @@ ShardBy = Annotated[
 
 def _schema_arguments(columns: list[str] | None, rows: Path | None) -> Any:  # noqa: ANN401
     """Return the schema, or the rows, of a new table."""
-    if bool(columns) == bool(rows):
+    if columns and rows:
+        raise typer.BadParameter("--column and --from both name the columns: give one of the two")
+    if not (columns or rows):
         raise typer.BadParameter(
             "name the columns, --column id:int64 --column name:string, or take them from a file, "
             "--from rows.parquet"

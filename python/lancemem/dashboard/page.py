@@ -33,7 +33,7 @@ _STYLE = (
     "margin:14px 0}"
     "dl div{border:1px solid #d0d7de;border-radius:6px;padding:8px 12px}"
     "dt{color:#57606a;font-size:13px}dd{margin:0;font-size:21px;font-variant-numeric:tabular-nums}"
-    ".pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(460px,1fr));gap:14px}"
+    ".pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));gap:14px}"
     "figure{margin:0;border:1px solid #d0d7de;border-radius:6px;padding:8px 10px}"
     "figcaption{font-weight:600;font-size:14px}.key{font-weight:400;margin-left:10px}"
     ".key i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:4px}"
@@ -83,7 +83,7 @@ def render(uri: str, state: State, interval: float) -> str:
 
 def _subtitle(state: State, interval: float) -> str:
     at = state.samples[-1].seconds if state.samples else time.time()
-    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    clock = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
     return (
         f'<p class="quiet">lancemem {escape(lancemem.__version__)}, read only; sampled {clock}, '
         f"every {interval:g} s, {len(state.samples)} samples kept</p>"

@@ -154,4 +154,4 @@ def _figure(title: str, unit: str, picture: str, newest: Sequence[tuple[str, flo
 
 
 def _clock(seconds: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
+    return time.strftime("%H:%M:%S", time.gmtime(seconds))

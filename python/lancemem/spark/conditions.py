@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 import lancemem
@@ -20,7 +21,7 @@ from lancemem.spark.size_estimate import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from lancemem.spark.table import LancememTable
 
@@ -54,6 +55,11 @@ def updated_rows(
             )
         if name not in schema.names:
             raise lancemem.InvalidInputError(f"table {table.uri} has no column {name!r}")
+        if not isinstance(values[name], (str, Column)):
+            raise lancemem.InvalidInputError(
+                f"the value of column {name!r} is {type(values[name]).__name__}: give SQL as text, "
+                f"or a Column, such as lit({values[name]!r})"
+            )
     refuse_assignments(table.handle, list(values))
     if is_partial(table.handle):
         given = [name for name in schema.names if name in table.primary_key or name in values]

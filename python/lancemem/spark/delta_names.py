@@ -127,6 +127,40 @@ class DeltaNames:
             "running, and a repair after it: see docs/repair.md"
         )
 
+    def restoreToTimestamp(self, timestamp: str) -> NoReturn:  # noqa: N802, ARG002 - Delta's name
+        """Refuse, as `restoreToVersion` does.
+
+        Raises:
+            InvalidInputError: Always.
+        """
+        self.restoreToVersion(0)
+
+    @classmethod
+    def createIfNotExists(cls, *_: object, **__: object) -> NoReturn:  # noqa: N802 - Delta's name
+        """Refuse: a table is created by one call, without a builder.
+
+        Raises:
+            InvalidInputError: Always. It names the calls.
+        """
+        raise lancemem.InvalidInputError(
+            "a table has no builder: LancememTable.create(spark, path, schema=ddl, "
+            "primary_key=...) creates one, where lancemem.exists(path) is False; forPath opens it"
+        )
+
+    createOrReplace = createIfNotExists  # noqa: N815 - Delta's name
+
+    @classmethod
+    def convertToDelta(cls, *_: object, **__: object) -> NoReturn:  # noqa: N802 - Delta's name
+        """Refuse: files of Parquet are read and written once.
+
+        Raises:
+            InvalidInputError: Always. It names the calls.
+        """
+        raise lancemem.InvalidInputError(
+            "create a table and upsert the rows of the files; lancemem.enable(path, "
+            "primary_key=...) adds upserts to a table that is a Lance table already"
+        )
+
 
 class OptimizeBuilder:
     """What `LancememTable.optimize` returns."""

@@ -85,10 +85,14 @@ class MergeBuilder:
     def whenMatchedUpdate(  # noqa: N802
         self,
         condition: Column | str | None = None,
-        *,
-        set: Mapping[str, Column | str],  # noqa: A002
+        set: Mapping[str, Column | str] | None = None,  # noqa: A002
     ) -> MergeBuilder:
         """Change the columns in `set` of a matched row; the others keep their values."""
+        if not set:
+            raise lancemem.InvalidInputError(
+                "whenMatchedUpdate needs set=, the new value of at least one column; "
+                "whenMatchedUpdateAll() takes all columns of the source"
+            )
         keys = [name for name in set if name in self._table.primary_key]
         if keys:
             raise lancemem.InvalidInputError(
@@ -105,18 +109,21 @@ class MergeBuilder:
         return self._with(_Clause(False, "I", condition, None))
 
     def whenNotMatchedInsert(  # noqa: N802
-        self, condition: Column | str | None = None, *, values: Mapping[str, Column | str]
+        self,
+        condition: Column | str | None = None,
+        values: Mapping[str, Column | str] | None = None,
     ) -> MergeBuilder:
         """Insert a row of `values` for a source row that matches none; other columns are null.
 
         The key must equal the source's key: no other key was looked up in the table.
         """
+        values = values or {}
         missing = [name for name in self._table.primary_key if name not in values]
         if missing:
             raise lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
         return self._with(_Clause(False, "I", condition, dict(values)))
 
-    def whenNotMatchedBySourceDelete(self, *_: object) -> MergeBuilder:  # noqa: N802
+    def whenNotMatchedBySourceDelete(self, *_: object, **__: object) -> MergeBuilder:  # noqa: N802
         """Refuse: it would read the whole table."""
         raise lancemem.InvalidInputError(
             "a merge looks only at the keys of its source; find the other rows with an anti join "
@@ -124,6 +131,13 @@ class MergeBuilder:
         )
 
     whenNotMatchedBySourceUpdate = whenNotMatchedBySourceDelete  # noqa: N815
+
+    def withSchemaEvolution(self) -> MergeBuilder:  # noqa: N802
+        """Refuse: a merge adds no column."""
+        raise lancemem.InvalidInputError(
+            "a merge adds no column to the table; add it first (docs/schema-changes.md), or write "
+            "the rows by upsert(df, merge_schema=True)"
+        )
 
     def execute(
         self,

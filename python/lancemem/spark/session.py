@@ -7,11 +7,14 @@ changes no other setting of the user.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.errors import PythonException
 
 import lancemem
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 ARROW_BATCH_ROWS = 65_536
 
 _CHECKED: set[str] = set()
+# What a task reports whose Python lacks a package.
+_MISSING = re.compile(r"No module named '(\w+)")
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -67,7 +72,19 @@ def check_workers(spark: SparkSession) -> None:
         yield pa.RecordBatch.from_pylist([row])
 
     describe.__module__ = "__main__"
-    rows = spark.range(0, 1, 1, 1).mapInArrow(describe, "python string, version string").collect()
+    try:
+        rows = (
+            spark.range(0, 1, 1, 1).mapInArrow(describe, "python string, version string").collect()
+        )
+    except PythonException as error:
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise
+        raise lancemem.LancememError(
+            f"Spark's tasks run under a Python that has no {missing.group(1)}. Start the session "
+            "with lancemem.spark.configure(builder), or set PYSPARK_PYTHON to an interpreter that "
+            "has pyarrow and lancemem on every node"
+        ) from error
     for row in rows:
         if row.version != lancemem.__version__:
             have = f"lancemem {row.version}" if row.version else "no lancemem"

@@ -324,7 +324,7 @@ class LancememDataSource(DataSource):
         if unknown:
             raise lancemem.InvalidInputError(
                 f"unknown option {unknown[0]!r} for a {action} of lancemem; the options are "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(known))}{_way_of(unknown[0])}"
             )
 
 
@@ -341,10 +341,23 @@ class _Read:
     driver_version: str = lancemem.__version__
 
 
+def _way_of(option: str) -> str:
+    """Return what reads an older version, which the format does not."""
+    if option.lower() not in {"versionasof", "timestampasof"}:
+        return ""
+    return (
+        "; lancemem.open_table(path).snapshot(version=...) reads an older version in Python, and "
+        "any reader of Lance the base table of one"
+    )
+
+
 def _refuse_missing(uri: str, names: Iterable[str], schema: StructType) -> None:
     missing = [name for name in names if name not in schema.names]
     if missing:
-        raise lancemem.InvalidInputError(f"table {uri}: the DataFrame has no column {missing[0]!r}")
+        raise lancemem.InvalidInputError(
+            f"table {uri}: the DataFrame has no column {missing[0]!r}; give it, as null: "
+            f"df.withColumn({missing[0]!r}, lit(None))"
+        )
 
 
 def _names(key: str) -> list[str]:

@@ -173,7 +173,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
         uri: str,
         *,
         schema: pa.Schema | StructType | str,
-        primary_key: str | Sequence[str],
+        primary_key: str | Sequence[str] | None,
         sharding: lancemem.Sharding | None = None,
         vectors: Mapping[str, int] | None = None,
         config: lancemem.WriterConfig | None = None,
@@ -195,7 +195,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             uri: The address of the table, which executors reach too.
             schema: A schema of Arrow or of Spark, the latter also as text such as "id long, name
                 string".
-            primary_key: The key columns in key order.
+            primary_key: The key columns in key order. None: a table that takes appends alone.
             sharding: How rows are spread over shards. Default: one shard.
             vectors: The lengths of array columns of a Spark schema that become fixed-size lists, as
                 vector search needs them.
@@ -236,7 +236,7 @@ class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, Maintenan
             raise lancemem.InvalidInputError(
                 "vectors= needs a Spark schema; an Arrow schema has fixed-size lists itself"
             )
-        key = [primary_key] if isinstance(primary_key, str) else list(primary_key)
+        key = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
         table = lancemem.create_table(
             uri,
             schema,

@@ -376,11 +376,28 @@ fn create_error(action: &str, error: &lance_core::Error) -> Error {
     if let lance_core::Error::DatasetAlreadyExists { .. } = innermost(error) {
         return Error::table_exists(format!("{action}: {}", without_path(error)));
     }
+    let told = without_path(error);
+    if let Some((_, way_out)) = UNSET.iter().find(|(words, _)| told.contains(words)) {
+        return Error::input(format!("{action}: {way_out}"));
+    }
     if causes(error).any(|cause| is_in_the_way(cause) || is_missing(cause)) {
-        return Error::input(format!("{action}: {}", without_path(error)));
+        return Error::input(format!("{action}: {told}"));
     }
     lance_error(action, error)
 }
+
+/// Words of an error of S3 whose cause is a setting that nobody gave, and what gives it.
+const UNSET: [(&str, &str); 2] = [
+    (
+        "Failed to get AWS credentials",
+        "S3 has no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass \
+         storage_options with aws_access_key_id and aws_secret_access_key",
+    ),
+    (
+        "Failed to resolve region",
+        "S3 has no region; set AWS_REGION, or pass storage_options with aws_region",
+    ),
+];
 
 /// The error of a look for the newest version of an open table. No version at all means that the
 /// table was deleted. A version that is listed and missing is damage. Other errors may pass, and a

@@ -129,6 +129,26 @@ fn has_nulls(data_type: &DataType) -> bool {
     }
 }
 
+/// The same data, in which no array without values has the producer's offsets.
+///
+/// Arrow lets a producer export the offsets of such an array as a buffer of no bytes, and Spark does
+/// so for the values of empty lists. arrow-rs takes the buffer for one offset, which lies beyond it.
+fn with_offsets(data: ArrayData) -> ArrayData {
+    if data.is_empty() {
+        return ArrayData::new_empty(data.data_type());
+    }
+    if !has_empty_child(&data) {
+        return data;
+    }
+    let children = data.child_data().iter().cloned().map(with_offsets).collect();
+    // SAFETY: each child has the type, the length and the values that it had.
+    unsafe { data.into_builder().child_data(children).build_unchecked() }
+}
+
+fn has_empty_child(data: &ArrayData) -> bool {
+    data.child_data().iter().any(|child| child.is_empty() || has_empty_child(child))
+}
+
 /// The values of an object that exports a single array.
 pub fn array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     outlive_interpreter();
@@ -202,7 +222,7 @@ fn pull(py: Python<'_>, stream: &mut FFI_ArrowArrayStream, most: usize) -> PyRes
     while let Some(array) = detached(py, || next_array(stream))? {
         check_shape(&array, &data_type)?;
         // SAFETY: the producer promises that the array is of the stream's schema.
-        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
+        let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) }.map(with_offsets);
         let data = data.map_err(|error| not_arrow(&error))?;
         bytes += shown_bytes(&data);
         check_put_bytes(bytes, most).map_err(of_face)?;
@@ -286,7 +306,7 @@ fn exported_array(pair: &Bound<'_, PyTuple>) -> PyResult<(ArrayData, Option<Sche
     // Read once: parsing the schema is a large part of the time of a small put.
     let schema = is_batch.then(|| schema_of(&data_type, exported)).transpose()?;
     // SAFETY: the producer promises that the array is of the type beside it.
-    let data = unsafe { from_ffi_and_data_type(array, data_type) };
+    let data = unsafe { from_ffi_and_data_type(array, data_type) }.map(with_offsets);
     Ok((data.map_err(|error| not_arrow(&error))?, schema))
 }
 

@@ -143,7 +143,7 @@ pub enum Error {
     #[error(
         "the claim of shard {shard} (writer epoch {epoch}) is not released: a job of another \
          process may run there, so no row of this call is written there; close that job first, or \
-         pass take_over=True, which stops it. The claim of a process that was killed, or that \
+         pass take_over=True, which stops it, to this call or to flush() before it. The claim of a process that was killed, or that \
          ended without close(), is never released and looks the same"
     )]
     Held {

@@ -130,8 +130,10 @@ pub(super) fn parsed(
         }
         let error = invalid(action, error);
         match (words::meant_as_text(schema, sql), error) {
-            (Some(text), Error::InvalidInput { mut message, source }) => {
-                message = format!("{message}; a text has single quotes: '{text}'");
+            (Some(text), Error::InvalidInput { message, source }) => {
+                // The quoted text says more than the way out of any unknown name.
+                let message = message.trim_end_matches(A_NAME);
+                let message = format!("{message}; a text has single quotes: '{text}'");
                 Error::InvalidInput { message, source }
             }
             (_, error) => error,
@@ -223,9 +225,13 @@ fn without_nulls_in_lists(expression: Expr, simplifier: &ExprSimplifier) -> Plan
     Ok(expression.transform_up(rewrite)?.data)
 }
 
+/// What a caller does who meant a text, or mistyped a column.
+const A_NAME: &str = "; a column is written by its name, text in single quotes: 'Ada'";
+
 /// Words of DataFusion's errors, and what a caller who meets them most often does.
-const WAYS_OUT: [(&str, &str); 3] = [
-    ("No field named", "; a column is written by its name, text in single quotes: 'Ada'"),
+const WAYS_OUT: [(&str, &str); 4] = [
+    ("No field named", A_NAME),
+    ("Expected: end of expression", "; this is SQL, where a text has single quotes: 'Ada'"),
     (
         "Cannot infer common argument type",
         "; compare values of one type, and join conditions by AND and OR: & and | work on bits",
