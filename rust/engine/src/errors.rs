@@ -386,7 +386,7 @@ fn create_error(action: &str, error: &lance_core::Error) -> Error {
     lance_error(action, error)
 }
 
-/// Words of an error of S3 whose cause is a setting that nobody gave, and what gives it.
+/// Words of an error of S3 whose cause is a missing setting, and what gives it.
 const UNSET: [(&str, &str); 2] = [
     (
         "Failed to get AWS credentials",
