@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +41,26 @@ def test_queries_of_datafusion_do_not_repeat_the_token_either(place: Place) -> N
         query.collect()
     assert TOKEN not in str(raised.value)
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("call", ["open_table", "create_table"])
+def test_a_call_without_credentials_names_what_gives_them(place: Place, call: str) -> None:
+    """A call of its own process: credentials that were found once are kept."""
+    options = {name: value for name, value in place.options.items() if "key" not in name}
+    program = (
+        "import json, sys, lancemem\n"
+        "uri, options, call = json.loads(sys.argv[1])\n"
+        "rows = ([{'id': 1}],) if call == 'create_table' else ()\n"
+        "getattr(lancemem, call)(uri, *rows, storage_options=options)\n"
+    )
+    given = [sys.executable, "-c", program, json.dumps([place.uri, options, call])]
+    here = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    elsewhere = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
+    done = subprocess.run(  # noqa: S603 - the program above
+        given, env=here | elsewhere, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "InvalidInputError" in done.stderr
+    assert "S3 has no credentials; set AWS_ACCESS_KEY_ID" in done.stderr
 
 
 def test_an_answer_that_repeats_the_token_is_never_shown(

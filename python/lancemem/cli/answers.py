@@ -60,6 +60,7 @@ _WAYS_OF_CAUSES = (
         "the base table is damaged",
         "docs/repair.md names the repair; lancemem verify looks at logs, SSTables and record index",
     ),
+    ("Failed to resolve region", "set AWS_REGION, or run the command again"),
     ("Permission denied", "let this user read and write the folder of the table"),
     ("Read-only file system", "let this user read and write the folder of the table"),
 )

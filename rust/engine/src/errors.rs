@@ -377,8 +377,8 @@ fn create_error(action: &str, error: &lance_core::Error) -> Error {
         return Error::table_exists(format!("{action}: {}", without_path(error)));
     }
     let told = without_path(error);
-    if let Some((_, way_out)) = UNSET.iter().find(|(words, _)| told.contains(words)) {
-        return Error::input(format!("{action}: {way_out}"));
+    if told.contains(NO_CREDENTIALS) {
+        return Error::input(format!("{action}: {GIVE_CREDENTIALS}"));
     }
     if causes(error).any(|cause| is_in_the_way(cause) || is_missing(cause)) {
         return Error::input(format!("{action}: {told}"));
@@ -386,18 +386,11 @@ fn create_error(action: &str, error: &lance_core::Error) -> Error {
     lance_error(action, error)
 }
 
-/// Words of an error of S3 whose cause is a missing setting, and what gives it.
-const UNSET: [(&str, &str); 2] = [
-    (
-        "Failed to get AWS credentials",
-        "S3 has no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass \
-         storage_options with aws_access_key_id and aws_secret_access_key",
-    ),
-    (
-        "Failed to resolve region",
-        "S3 has no region; set AWS_REGION, or pass storage_options with aws_region",
-    ),
-];
+/// Every source of credentials was asked, and none has any: no passing fault.
+const NO_CREDENTIALS: &str = "no providers in chain provided credentials";
+const GIVE_CREDENTIALS: &str = "S3 has no credentials; set AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY, or pass storage_options with aws_access_key_id and \
+    aws_secret_access_key";
 
 /// The error of a look for the newest version of an open table. No version at all means that the
 /// table was deleted. A version that is listed and missing is damage. Other errors may pass, and a
