@@ -94,7 +94,7 @@ def main() -> int:
         raise SystemExit(f"a sitting measures one commit, and this is {commit}: commit and build")
     signal.signal(signal.SIGTERM, _stop)
     if chosen.go_on is not None:
-        return Sitting.of(chosen.go_on, commit, quick=chosen.quick).run(parts)
+        return Sitting(chosen.go_on, commit, quick=chosen.quick, go_on=True).run(parts)
     folder = chosen.results or OUT / f"{commit.split()[0]}{'-quick' if chosen.quick else ''}"
     return Sitting(folder, commit, quick=chosen.quick).run(parts)
 
@@ -114,12 +114,12 @@ def _arguments(names: list[str]) -> argparse.Namespace:
 
 
 class Sitting:
-    """One run of several parts into a new folder."""
+    """One run of several parts into a folder, by itself or to be continued."""
 
-    def __init__(self, folder: Path, commit: str, *, quick: bool) -> None:
-        """Take a folder that does not exist."""
+    def __init__(self, folder: Path, commit: str, *, quick: bool, go_on: bool = False) -> None:
+        """Take a folder that does not exist, or one of the same commit and machine to go on with."""
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=go_on)
         except FileExistsError:
             raise SystemExit(
                 f"{folder} exists, and a sitting does not replace one: move it away, name another "
@@ -127,26 +127,18 @@ class Sitting:
             ) from None
         self._folder = folder.resolve()
         self._quick = quick
+        same = {"commit": commit, "quick": quick, "machine": machine.machine(folder)}
         self._log: dict[str, Any] = {
-            "commit": commit,
-            "quick": quick,
+            **same,
             "started": machine.now(),
-            "machine": machine.machine(folder),
             "versions": machine.versions(),
             "parts": [],
         }
-
-    @classmethod
-    def of(cls, folder: Path, commit: str, *, quick: bool) -> Sitting:
-        """Take up a sitting of the same commit and machine, for the parts that it lacks."""
-        made = cls.__new__(cls)
-        made._folder, made._quick = folder.resolve(), quick
-        made._log = json.loads((folder / LOG).read_text())
-        now = {"commit": commit, "quick": quick, "machine": machine.machine(folder)}
-        for name, value in now.items():
-            if made._log[name] != value:
-                raise SystemExit(f"{name} of the sitting is {made._log[name]}, and here {value}")
-        return made
+        if go_on:
+            self._log = json.loads((folder / LOG).read_text())
+            for name, value in same.items():
+                if self._log[name] != value:
+                    raise SystemExit(f"{name} of {folder}: {self._log[name]}, and here: {value}")
 
     def run(self, parts: list[Part]) -> int:
         """Run every part that has no result; return 0 if all of them succeeded."""

@@ -2,8 +2,8 @@
 
 Owns: the verdicts, the tables of bursts and sustained rates, the panels of the pictures, the lines
 of merge engines in Spark, and that a sitting of all benches replaces nothing, goes on at its commit
-alone, and ends its bench when it is ended. Not here: any measurement, and which rows a merge engine shows
-(tests/spark/test_merge_benches.py).
+alone, and ends its bench when it is ended. Not here: any measurement, and which rows a merge engine
+shows (tests/spark/test_merge_benches.py).
 """
 
 from __future__ import annotations
@@ -272,13 +272,13 @@ def test_a_sitting_goes_on_with_the_parts_that_it_lacks_and_is_whole_then(
     assert sitting.Sitting(folder, "abc", quick=False).run(parts) == 1
     first = (folder / "RESULTS-one.md").stat().st_mtime_ns
     parts[1] = sitting.Part("two", (sys.executable, "-c", "print('now')"), writes=False)
-    assert sitting.Sitting.of(folder, "abc", quick=False).run(parts) == 0
+    assert sitting.Sitting(folder, "abc", quick=False, go_on=True).run(parts) == 0
     assert (folder / "RESULTS-one.md").stat().st_mtime_ns == first, "measured once"
     log = json.loads((folder / "sitting.json").read_text())
     assert [(part["name"], part["status"]) for part in log["parts"]] == [("one", 0), ("two", 0)]
     assert log["whole"]
-    with pytest.raises(SystemExit, match="commit of the sitting is abc, and here def"):
-        sitting.Sitting.of(folder, "def", quick=False)
+    with pytest.raises(SystemExit, match="abc, and here: def"):
+        sitting.Sitting(folder, "def", quick=False, go_on=True)
 
 
 def test_a_sitting_stops_where_the_commit_changes(

@@ -259,7 +259,7 @@ def test_clauses_of_a_merge_take_their_arguments_in_order_as_in_delta(
 def test_calls_of_delta_without_a_counterpart_name_the_way(
     spark: SparkSession, table: LancememTable
 ) -> None:
-    with pytest.raises(lancemem.InvalidInputError, match="LancememTable.create"):
+    with pytest.raises(lancemem.InvalidInputError, match=r"LancememTable\.create"):
         LancememTable.createIfNotExists(spark)
     with pytest.raises(lancemem.InvalidInputError, match="upsert the rows"):
         LancememTable.convertToDelta(spark, "parquet.`/x`")
