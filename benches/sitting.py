@@ -117,7 +117,7 @@ class Sitting:
     """One run of several parts into a folder, by itself or to be continued."""
 
     def __init__(self, folder: Path, commit: str, *, quick: bool, go_on: bool = False) -> None:
-        """Take a folder that does not exist, or one of the same commit and machine to go on with."""
+        """Take a folder that does not exist, or go on with one of the same commit and machine."""
         try:
             folder.mkdir(parents=True, exist_ok=go_on)
         except FileExistsError:
