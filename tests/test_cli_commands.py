@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyarrow import csv, feather, parquet
+from rich.console import Console
 
 import lancemem
 from lancemem import samples
-from lancemem.cli import keys
+from lancemem.cli import answers, keys
 from lancemem.cli.app import run
 from tests.programs import run_python
 
@@ -245,6 +246,14 @@ def test_watched_stats_show_rates_from_the_second_sample_on(
     lines = text_of(capsys, "stats", filled.uri, "--watch", *short).splitlines()
     assert len(lines) == 3
     assert "written 0 rows/s" in lines[1]
+
+
+def test_a_number_of_a_table_stays_on_one_line_however_narrow_the_terminal_is() -> None:
+    names = ("shard", "job", "SSTable rows", "log rows", "log bytes")
+    narrow = Console(width=44, file=io.StringIO())
+    narrow.print(answers.grid_of(names, [["0", "may run", 1_152_288, 41_000, 982_451_653]]))
+    shown = narrow.file.getvalue()  # type: ignore[attr-defined]
+    assert all(number in shown for number in ("1,152,288", "41,000", "982,451,653")), shown
 
 
 def test_watched_stats_live_on_a_terminal(

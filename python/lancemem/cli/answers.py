@@ -173,8 +173,9 @@ def grid_of(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str
         values = [row[place] for row in listed if row[place] is not None]
         is_number = bool(values) and all(isinstance(value, int | float) for value in values)
         # A number that is folded into two lines reads as two numbers.
+        least = max(len(shown(value)) for value in values) if is_number else None
         made.add_column(
-            name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+            name, justify="right" if is_number else "left", overflow="fold", min_width=least
         )
     for row in listed:
         made.add_row(*(Text(shown(value)) for value in row))
