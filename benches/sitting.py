@@ -170,7 +170,12 @@ class Sitting:
         """Run one part; what it prints goes to the screen, and to a file beside its results."""
         command = [*part.command, *((part.quick or ()) if self._quick else part.full)]
         text = self._folder / f"{part.name}.txt"
-        done = {"name": part.name, "started": machine.now(), "load": machine.load()}
+        done = {
+            "name": part.name,
+            "started": machine.now(),
+            "load": machine.load(),
+            "new_memory": machine.new_memory(),
+        }
         begun = time.monotonic()
         # A part writes into a folder of its own first: a failed one leaves its results there.
         place = self._folder / part.name
@@ -206,10 +211,14 @@ def page(log: dict[str, Any]) -> str:
         f"Commit {log['commit']}, from {log['started']} to {log.get('ended', '(not ended)')}."
     ]
     lines += ["", *machine.table({**log["machine"], **log["versions"]}), ""]
-    lines += ["| part | started | load before | seconds | result |", f"|{' --- |' * 5}"]
+    lines += [
+        "| part | started | load before | new memory | seconds | result |",
+        f"|{' --- |' * 6}",
+    ]
     for part in log["parts"]:
         result = "done" if part["status"] == 0 else f"failed, status {part['status']}"
-        cells = (part["name"], part["started"], part["load"], part["seconds"], result)
+        before = (part["load"], part.get("new_memory", ""))
+        cells = (part["name"], part["started"], *before, part["seconds"], result)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
