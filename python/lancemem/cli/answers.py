@@ -172,11 +172,12 @@ def grid_of(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str
     for place, name in enumerate(columns):
         values = [row[place] for row in listed if row[place] is not None]
         is_number = bool(values) and all(isinstance(value, int | float) for value in values)
-        # A number that is folded into two lines reads as two numbers.
-        least = max(len(shown(value)) for value in values) if is_number else None
-        made.add_column(
-            name, justify="right" if is_number else "left", overflow="fold", min_width=least
-        )
+        if is_number:
+            # A number that is folded into two lines reads as two numbers; its heading may be.
+            width = max(map(len, [*map(shown, values), *name.split()]))
+            made.add_column(name, justify="right", width=width)
+        else:
+            made.add_column(name, overflow="fold")
     for row in listed:
         made.add_row(*(Text(shown(value)) for value in row))
     return made
