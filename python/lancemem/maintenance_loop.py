@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "Stopped", "looked_up", "run", "stoppable"]
 
-# The exit code of a round that left a damaged log alone.
+# The exit code of a command that failed, or of a round that left a damaged log alone.
 FAILED = 2
 # In the reason why a log was left alone: a person has to repair it.
 _DAMAGED = " is damaged ("

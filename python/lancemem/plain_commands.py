@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "DAMAGED", "FAILED", "main"]
 
 DAMAGED = 1
-FAILED = 2
+FAILED = maintenance_loop.FAILED
 # Every command.
 COMMANDS = (
     "verify-wal",

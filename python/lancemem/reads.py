@@ -48,33 +48,36 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-# Arguments that other calls have, and what a search has for them.
-_OF_SEARCH = {
-    "limit": "the number of rows as k=",
-    "n": "the number of rows as k=",
-    "distance_type": "the metric as metric=",
-    "select": "the columns as columns=",
-    "vector": "the vector as its first argument",
+# Arguments that other calls have, and what a read has for them.
+_OF_READ = {"where": "takes a condition as filter=; where= is of update and delete"}
+_OF_SEARCH = _OF_READ | {
+    name: f"has no argument {name}=; it takes {way}"
+    for name, way in {
+        "limit": "the number of rows as k=",
+        "n": "the number of rows as k=",
+        "distance_type": "the metric as metric=",
+        "select": "the columns as columns=",
+        "vector": "the vector as its first argument",
+    }.items()
 }
 
 
-def _takes_filter(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Name `filter=` where a read gets the `where=` of `update`, `delete` and Spark."""
+def _names_own_arguments(
+    ways: Mapping[str, str],
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Name a read's own argument where it gets one of another call, such as `where=`."""
 
-    @functools.wraps(call)
-    def checked(*args: _P.args, **named: _P.kwargs) -> _T:
-        if "where" in named:
-            raise _lancemem.InvalidInputError(
-                f"{call.__name__} takes a condition as filter=; where= is of update and delete"
-            )
-        if call.__name__ == "search":
-            for name in _OF_SEARCH.keys() & named.keys():
-                raise _lancemem.InvalidInputError(
-                    f"search has no argument {name}=; it takes {_OF_SEARCH[name]}"
-                )
-        return call(*args, **named)
+    def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(call)
+        def checked(*args: _P.args, **named: _P.kwargs) -> _T:
+            for name in named:
+                if name in ways:
+                    raise _lancemem.InvalidInputError(f"{call.__name__} {ways[name]}")
+            return call(*args, **named)
 
-    return checked
+        return checked
+
+    return decorated
 
 
 class TableReads(_lancemem.Table):
@@ -83,7 +86,7 @@ class TableReads(_lancemem.Table):
     _storage_options: dict[str, str] | None = None
     _verify_sstables: bool = True
 
-    @_takes_filter
+    @_names_own_arguments(_OF_READ)
     def scan(  # noqa: PLR0913 - each is an argument of a read
         self,
         columns: _Columns | None = None,
@@ -161,7 +164,7 @@ class TableReads(_lancemem.Table):
         handle = super().sql(query, **level)
         return Scan._of(handle, self._table(), {"query": query, **level}, "sql")  # noqa: SLF001
 
-    @_takes_filter
+    @_names_own_arguments(_OF_SEARCH)
     def search(  # noqa: D102, PLR0913 - the extension has the docstring
         self,
         query: _Query | None = None,
@@ -238,7 +241,7 @@ class TableReads(_lancemem.Table):
 
     # --- all rows ---
 
-    @_takes_filter
+    @_names_own_arguments(_OF_READ)
     def to_table(  # noqa: PLR0913 - the arguments of a scan
         self,
         columns: _Columns | None = None,
@@ -273,7 +276,7 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         return self.scan(columns, filter, limit, offset, order_by=order_by, **level).to_table()
 
-    @_takes_filter
+    @_names_own_arguments(_OF_READ)
     def to_pandas(
         self,
         columns: _Columns | None = None,
@@ -306,7 +309,7 @@ class TableReads(_lancemem.Table):
         level: dict[str, Any] = {"consistency": consistency, "jobs": jobs}
         return self.scan(columns, filter, order_by=order_by, **level).to_pandas(**options)
 
-    @_takes_filter
+    @_names_own_arguments(_OF_READ)
     def to_polars(
         self,
         columns: _Columns | None = None,
@@ -363,7 +366,7 @@ class TableReads(_lancemem.Table):
             raise _lancemem.InvalidInputError(f"head reads 0 rows or more, got n={n}")
         return self.scan(columns, limit=n).to_table()
 
-    @_takes_filter
+    @_names_own_arguments(_OF_READ)
     def count_rows(
         self,
         filter: _Filter | None = None,  # noqa: A002

@@ -140,12 +140,16 @@ def _say_error(error: Exception, as_json: bool) -> None:
     kind, text = type(error).__name__, str(error)
     way = answers.way_out(error)
     if as_json:
-        told = {"error": kind, "message": text, "way_out": way}
-        sys.stderr.write(f"{json.dumps(told, ensure_ascii=False)}\n")
+        _say_object(kind, text, way)
         return
     sys.stderr.write(f"{kind}: {text}\n")
     if way:
         sys.stderr.write(f"{way}\n")
+
+
+def _say_object(kind: str, text: str, way: str | None) -> None:
+    told = {"error": kind, "message": text, "way_out": way}
+    sys.stderr.write(f"{json.dumps(told, ensure_ascii=False)}\n")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -179,7 +183,6 @@ def _run_for_a_program(arguments: list[str]) -> int:
     except _NOT_UNDERSTOOD as error:
         at = getattr(error, "ctx", None)
         way = f"{at.command_path if at else 'lancemem'} --help"
-        told = {"error": "UsageError", "message": error.format_message(), "way_out": way}
-        sys.stderr.write(f"{json.dumps(told, ensure_ascii=False)}\n")
+        _say_object("UsageError", error.format_message(), way)
         return FAILED
     return ended if isinstance(ended, int) else DONE

@@ -55,11 +55,6 @@ def updated_rows(
             )
         if name not in schema.names:
             raise lancemem.InvalidInputError(f"table {table.uri} has no column {name!r}")
-        if not isinstance(values[name], (str, Column)):
-            raise lancemem.InvalidInputError(
-                f"the value of column {name!r} is {type(values[name]).__name__}: give SQL as text, "
-                f"or a Column, such as lit({values[name]!r})"
-            )
     refuse_assignments(table.handle, list(values))
     if is_partial(table.handle):
         given = [name for name in schema.names if name in table.primary_key or name in values]
@@ -70,7 +65,7 @@ def updated_rows(
     # A cast evaluates its value several times, and the value may come from a costly function.
     computed = rows.select(
         *[
-            _column(values.get(name, quoted(name))).alias(f"v{place}")
+            assigned_value(name, values.get(name, quoted(name))).alias(f"v{place}")
             for place, name in enumerate(schema.names)
         ]
     )
@@ -85,8 +80,19 @@ def updated_rows(
     return computed.select(*made)
 
 
-def _column(value: Column | str) -> Column:
-    return sf.expr(value) if isinstance(value, str) else value
+def as_column(expression: Column | str) -> Column:
+    """Return SQL or a Column as a Column."""
+    return sf.expr(expression) if isinstance(expression, str) else expression
+
+
+def assigned_value(name: str, value: Column | str) -> Column:
+    """Return the value that a verb assigns to a column, as a Column."""
+    if not isinstance(value, (str, Column)):
+        raise lancemem.InvalidInputError(
+            f"the value of column {name!r} is {type(value).__name__}: give SQL as text, or a "
+            f"Column, such as lit({value!r})"
+        )
+    return as_column(value)
 
 
 def _columns_of(rows: DataFrame, condition: Column | str) -> list[str]:

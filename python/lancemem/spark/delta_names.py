@@ -144,7 +144,8 @@ class DeltaNames:
         """
         raise lancemem.InvalidInputError(
             "a table has no builder: LancememTable.create(spark, path, schema=ddl, "
-            "primary_key=...) creates one, where lancemem.exists(path) is False; forPath opens it"
+            "primary_key=...) creates one, where lancemem.exists(path) is False; forPath opens it, "
+            'and lancemem.create_table(path, schema, mode="overwrite") replaces it'
         )
 
     createOrReplace = createIfNotExists  # noqa: N815 - Delta's name

@@ -18,6 +18,7 @@ from lancemem import rule_calls
 from lancemem.spark import reader, transactions
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assignment import Target, assigned
+from lancemem.spark.conditions import as_column, assigned_value
 from lancemem.spark.size_estimate import estimated_bytes, quoted
 from lancemem.spark.task_errors import as_raised
 from lancemem.spark.writer import WritePlan
@@ -254,7 +255,9 @@ class MergeBuilder:
             return self._source.withColumn(OP_COLUMN, sf.lit("I"))
         source, stored = self._source.alias(self._source_alias), self._table.schema
         names = self._written()
-        given = source.select(*[_column(clause.values[name]).alias(name) for name in names])
+        given = source.select(
+            *[assigned_value(name, clause.values[name]).alias(name) for name in names]
+        )
         schema = pa.schema([stored.field(name) for name in names])
         types = spark_schema(spark_arrow_schema(schema))
         values = [
@@ -279,7 +282,7 @@ class MergeBuilder:
         for number, clause in reversed(list(enumerate(self._clauses))):
             fits = found if clause.matched else ~found
             if clause.condition is not None:
-                fits = fits & sf.coalesce(_column(clause.condition), sf.lit(False))
+                fits = fits & sf.coalesce(as_column(clause.condition), sf.lit(False))
             which = sf.when(fits, sf.lit(number)).otherwise(which)
         chosen = joined.withColumn("_lancemem_clause", which).where("_lancemem_clause is not null")
         given = self._given(chosen, types)
@@ -318,7 +321,7 @@ class MergeBuilder:
         if clause.values is None and own in self._source.columns:
             return source[own]
         if clause.values is not None and name in clause.values:
-            value = _column(clause.values[name])
+            value = assigned_value(name, clause.values[name])
             return value if name not in self._key else self._looked_up(value, name)
         # The stored value of such a column, put again, would be combined with itself.
         is_again = clause.matched and name not in rule_calls.combined_columns(self._table.handle)
@@ -336,10 +339,6 @@ class MergeBuilder:
             sf.concat(sf.lit(as_raised(told)), shown[0], sf.lit(" for "), shown[1])
         )
         return sf.when(value.eqNullSafe(own), value).otherwise(error)
-
-
-def _column(value: Column | str) -> Column:
-    return sf.expr(value) if isinstance(value, str) else value
 
 
 def _parse(
