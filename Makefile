@@ -324,7 +324,7 @@ bench-spark: $(MODULE) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## inside Spar
 bench-compact: $(MODULE) ## compaction beside merge_insert; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.compact $(BENCH_ARGS)
 
-bench-changes: $(MODULE) ## change feeds beside deltalake's, where it is installed; BENCH_ARGS="--full"
+bench-changes: $(MODULE) $(PEERS) ## change feeds beside deltalake's; BENCH_ARGS="--full"
 	$(BIN)/python -m benches.changes $(BENCH_ARGS)
 
 bench-merge: $(MODULE) ## tables with a merge rule beside those without; BENCH_ARGS="--quick"

@@ -129,7 +129,8 @@ def _page(
                 "deltalake",
             ),
         ]
-    facts = machine(folder) | {name: versions()[name] for name in ("lancemem", "pylance")}
+    of = versions()
+    facts = machine(folder) | {name: of[name] for name in ("lancemem", "pylance", "deltalake")}
     return "\n".join(
         [
             "# Change feeds",

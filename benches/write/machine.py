@@ -17,7 +17,7 @@ from pathlib import Path
 
 import lancemem._lancemem
 
-PACKAGES = ("lancemem", "pylance", "rocksdict", "slatedb", "pyarrow")
+PACKAGES = ("lancemem", "pylance", "rocksdict", "slatedb", "deltalake", "pyarrow")
 
 
 def machine(folder: Path) -> dict[str, str]:

@@ -84,6 +84,28 @@ def test_the_first_clause_that_fits_decides_what_becomes_of_a_row(
     assert stored(table) == expected | {(1, "b"): (0, None)}
 
 
+def test_a_column_to_set_may_have_the_alias_of_the_table_as_in_delta(
+    spark: SparkSession, table: LancememTable
+) -> None:
+    source = spark.createDataFrame([(1, "a", 9, None, "x"), (50, "a", 8, None, "x")], SOURCE)
+    done = (
+        table.merge(source, ON)
+        .whenMatchedUpdate(set={"t.v": "t.v + s.v", "t.`vec`": "s.vec"})
+        .whenNotMatchedInsert(values={"t.id": "s.id", "t.part": "s.part", "v": "s.v"})
+        .execute()
+    )
+    assert done == MergeResult(num_rows_updated=1, num_rows_inserted=1, num_rows_deleted=0)
+    assert stored(table)[1, "a"] == (10, None)
+    assert stored(table)[50, "a"] == (8, None)
+    merge = table.merge(source, ON)
+    with pytest.raises(lancemem.InvalidInputError, match="'id' cannot be updated"):
+        merge.whenMatchedUpdate(set={"t.id": "1"})
+    with pytest.raises(lancemem.InvalidInputError, match="column 'v' has two values"):
+        merge.whenMatchedUpdate(set={"t.v": "1", "v": "2"})
+    with pytest.raises(lancemem.InvalidInputError, match=r"no column 's\.v'"):
+        merge.whenMatchedUpdate(set={"s.v": "1"})
+
+
 def test_a_merge_of_whole_rows_is_an_upsert_and_reads_nothing(
     spark: SparkSession, table: LancememTable
 ) -> None:

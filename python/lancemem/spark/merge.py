@@ -88,18 +88,22 @@ class MergeBuilder:
         condition: Column | str | None = None,
         set: Mapping[str, Column | str] | None = None,  # noqa: A002
     ) -> MergeBuilder:
-        """Change the columns in `set` of a matched row; the others keep their values."""
+        """Change the columns in `set` of a matched row; the others keep their values.
+
+        A column may have the table's alias before it: `set={"t.n": "s.n"}`.
+        """
         if not set:
             raise lancemem.InvalidInputError(
                 "whenMatchedUpdate needs set=, the new value of at least one column; "
                 "whenMatchedUpdateAll() takes all columns of the source"
             )
+        set = self._by_column(set)  # noqa: A001 - Delta's name
         keys = [name for name in set if name in self._table.primary_key]
         if keys:
             raise lancemem.InvalidInputError(
                 f"key column {keys[0]!r} cannot be updated: delete the row and insert another"
             )
-        return self._with(_Clause(True, "U", condition, dict(set)))
+        return self._with(_Clause(True, "U", condition, set))
 
     def whenMatchedDelete(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
         """Delete a matched row."""
@@ -118,11 +122,11 @@ class MergeBuilder:
 
         The key must equal the source's key: no other key was looked up in the table.
         """
-        values = values or {}
+        values = self._by_column(values or {})
         missing = [name for name in self._table.primary_key if name not in values]
         if missing:
             raise lancemem.InvalidInputError(f"values has no key column {missing[0]!r}")
-        return self._with(_Clause(False, "I", condition, dict(values)))
+        return self._with(_Clause(False, "I", condition, values))
 
     def whenNotMatchedBySourceDelete(self, *_: object, **__: object) -> MergeBuilder:  # noqa: N802
         """Refuse: it would read the whole table."""
@@ -208,6 +212,20 @@ class MergeBuilder:
         rule_calls.refuse_assignments(handle, assigned, inserts=not clause.matched)
         self._clauses.append(clause)
         return self
+
+    def _by_column(self, values: Mapping[str, Column | str]) -> dict[str, Column | str]:
+        """Name each value's column as the table does: `"t.name"` is `"name"` here, as in Delta."""
+        own, found = {*self._table.schema.names}, {}
+        for given, value in values.items():
+            alias, _, column = given.partition(".")
+            qualified = given not in own and alias == self._target_alias
+            name = column.strip("`") if qualified else given
+            if name in found:
+                raise lancemem.InvalidInputError(
+                    f"column {name!r} has two values in one clause of the merge; leave one out"
+                )
+            found[name] = value
+        return found
 
     def _written(self) -> tuple[str, ...]:
         """List the columns that the merge writes; with "partial_update" those that clauses give."""
