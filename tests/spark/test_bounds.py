@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 import lancemem
 from lancemem.spark import LancememTable, writer
 from lancemem.spark.arrow_collect import UNIT_BYTES, to_arrow, to_arrow_within
-from lancemem.spark.size_estimate import estimated_bytes
+from lancemem.spark.size_estimate import UNKNOWN_BYTES, estimated_bytes
 from lancemem.spark.table import DRIVER_BYTES, DRIVER_PEEK_BYTES
 
 if TYPE_CHECKING:
@@ -94,3 +94,23 @@ def test_a_bounded_collection_gives_the_rows_in_their_order_or_none(spark: Spark
         spark.range(1).selectExpr("id", "map(1, array_repeat('x' || id, 2000000)) m"),
     ):
         assert to_arrow_within(many, DRIVER_PEEK_BYTES) is None
+
+
+def test_a_small_number_of_characters_is_no_unknown_width(spark: SparkSession) -> None:
+    """Ids that are padded are usual in micro-batches, and those are written by the driver."""
+    rows = spark.range(1000)
+    for known in (
+        "concat('name-', lpad(id, 10, '0')) t",
+        "rpad(concat(id, 'x'), 12, ' ') t",
+        "repeat(cast(id as string), 3) t",
+    ):
+        assert estimated_bytes(rows.selectExpr("id", known)) < DRIVER_BYTES, known
+    for unknown in (
+        "lpad(id, 100000, '0') t",
+        "lpad(id, cast(id as int), '0') t",
+        "lpad(id, 10, ',') t",
+        "repeat(repeat(cast(id as string), 200), 200) t",
+        "concat(lpad(id, 10, '0'), space(cast(id as int))) t",
+        "array_repeat(id, 3) t",
+    ):
+        assert estimated_bytes(rows.selectExpr("id", unknown)) == UNKNOWN_BYTES, unknown

@@ -34,6 +34,10 @@ _WIDENS = re.compile(
     r"\b(UDF|pythonUDF\d*|repeat|space|lpad|rpad|array_repeat|sequence|collect_list|collect_set"
     r"|array_agg|listagg|string_agg)\("
 )
+# Of these an argument says how wide a value becomes: the number of arguments, and its place.
+_LENGTH_AT = {"lpad": (3, 1), "rpad": (3, 1), "repeat": (2, 1), "space": (1, 0)}
+# A value of at most so many characters, or so many times its input, is not wide.
+MOST_WIDENED = 256
 # The bytes of each value of a type.
 _FIXED: dict[type[st.DataType], int] = {
     st.NullType: 1,
@@ -67,7 +71,7 @@ def estimated_bytes(rows: DataFrame) -> int:
     """
     plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public name
     shown = _without_cached(str(plan.toString()))
-    if _MAKES_ROWS.search(shown) or _WIDENS.search(shown):
+    if _MAKES_ROWS.search(shown) or _widens(shown):
         return UNKNOWN_BYTES
     estimate = int(str(plan.stats().sizeInBytes()))
     if estimate >= UNKNOWN_BYTES and not _REPEATS_ROWS.search(shown):
@@ -92,6 +96,39 @@ def _bytes_of_leaf(leaf: JavaObject) -> int:
             if total > MOST_COUNTED_BYTES:
                 return UNKNOWN_BYTES
     return total
+
+
+def _widens(plan: str) -> bool:
+    """Whether a plan calls a function whose values may be much wider than Spark assumes."""
+    for call in _WIDENS.finditer(plan):
+        count, place = _LENGTH_AT.get(call[1], (0, 0))
+        arguments = _arguments(plan, call.end()) if count else []
+        if not count or len(arguments) != count:
+            return True
+        length = arguments[place]
+        # A wide value in a wide value: the lengths multiply.
+        nested = any(map(_WIDENS.search, arguments))
+        if nested or not length.isdigit() or int(length) > MOST_WIDENED:
+            return True
+    return False
+
+
+def _arguments(plan: str, start: int) -> list[str]:
+    """Split the arguments of a call, as a plan shows it, at the commas of the call itself.
+
+    A plan does not quote texts. A text with a comma or a bracket gives another number of arguments,
+    or one that is no number, and so a function that widens.
+    """
+    found, depth, begun = [], 0, start
+    for place in range(start, len(plan)):
+        letter = plan[place]
+        if letter == "\n" or (depth == 0 and letter == ")"):
+            return [*found, plan[begun:place].strip()]
+        if depth == 0 and letter == ",":
+            found.append(plan[begun:place].strip())
+            begun = place + 1
+        depth += (letter == "(") - (letter == ")")
+    return found
 
 
 def _items(of: JavaObject) -> Iterator[JavaObject]:
@@ -162,7 +199,7 @@ def is_estimated(stream: DataFrame, output_mode: str = "update") -> bool:
     new row is read. In update mode it yields at most one row for each row that it reads.
     """
     plan = str(stream._jdf.queryExecution().analyzed().toString())  # noqa: SLF001 - no public name
-    unknown = [_MAKES_ROWS, _REPEATS_ROWS, _WIDENS]
+    unknown = [_MAKES_ROWS, _REPEATS_ROWS]
     if output_mode == "append":
         unknown.append(_HOLDS_ROWS_BACK)
-    return not any(it.search(plan) for it in unknown)
+    return not _widens(plan) and not any(it.search(plan) for it in unknown)
