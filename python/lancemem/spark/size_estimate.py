@@ -119,7 +119,8 @@ def _arguments(plan: str, start: int) -> list[str]:
     A plan does not quote texts. A text with a comma or a bracket gives another number of arguments,
     or one that is no number, and so a function that widens.
     """
-    found, depth, begun = [], 0, start
+    found: list[str] = []
+    depth, begun = 0, start
     for place in range(start, len(plan)):
         letter = plan[place]
         if letter == "\n" or (depth == 0 and letter == ")"):
