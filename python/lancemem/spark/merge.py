@@ -120,6 +120,7 @@ class MergeBuilder:
     ) -> MergeBuilder:
         """Insert a row of `values` for a source row that matches none; other columns are null.
 
+        A column may have the table's alias before it, as in `whenMatchedUpdate`.
         The key must equal the source's key: no other key was looked up in the table.
         """
         values = self._by_column(values or {})

@@ -34,10 +34,11 @@ _WIDENS = re.compile(
     r"\b(UDF|pythonUDF\d*|repeat|space|lpad|rpad|array_repeat|sequence|collect_list|collect_set"
     r"|array_agg|listagg|string_agg)\("
 )
-# Of these an argument says how wide a value becomes: the number of arguments, and its place.
+# Functions that take the length of their value: how many arguments they have, and which is the
+# length.
 _LENGTH_AT = {"lpad": (3, 1), "rpad": (3, 1), "repeat": (2, 1), "space": (1, 0)}
-# A value of at most so many characters, or so many times its input, is not wide.
-MOST_WIDENED = 256
+# A value is not wide up to this length: characters, or repetitions of the input.
+MAX_LENGTH = 256
 # The bytes of each value of a type.
 _FIXED: dict[type[st.DataType], int] = {
     st.NullType: 1,
@@ -100,24 +101,27 @@ def _bytes_of_leaf(leaf: JavaObject) -> int:
 
 def _widens(plan: str) -> bool:
     """Whether a plan calls a function whose values may be much wider than Spark assumes."""
-    for call in _WIDENS.finditer(plan):
-        count, place = _LENGTH_AT.get(call[1], (0, 0))
-        arguments = _arguments(plan, call.end()) if count else []
-        if not count or len(arguments) != count:
-            return True
-        length = arguments[place]
-        # A wide value in a wide value: the lengths multiply.
-        nested = any(map(_WIDENS.search, arguments))
-        if nested or not length.isdigit() or int(length) > MOST_WIDENED:
-            return True
-    return False
+    return any(_is_wide(plan, call) for call in _WIDENS.finditer(plan))
+
+
+def _is_wide(plan: str, call: re.Match[str]) -> bool:
+    """Whether a call of such a function has no literal length, or a great one."""
+    if call[1] not in _LENGTH_AT:
+        return True
+    count, place = _LENGTH_AT[call[1]]
+    arguments = _arguments(plan, call.end())
+    # In nested calls the lengths multiply.
+    if len(arguments) != count or any(map(_WIDENS.search, arguments)):
+        return True
+    length = arguments[place]
+    return not length.isdecimal() or int(length) > MAX_LENGTH
 
 
 def _arguments(plan: str, start: int) -> list[str]:
     """Split the arguments of a call, as a plan shows it, at the commas of the call itself.
 
-    A plan does not quote texts. A text with a comma or a bracket gives another number of arguments,
-    or one that is no number, and so a function that widens.
+    A plan does not quote texts. A comma or a bracket in a text changes the number of arguments, so
+    the caller treats the call as wide.
     """
     found: list[str] = []
     depth, begun = 0, start
