@@ -45,7 +45,10 @@ def count_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def interleaved(rounds: int, *sides: Callable[[], Any]) -> list[float]:
-    """Time the sides in turn, and return the median of each."""
+    """Time the sides in turn, and return the median of each; no first run counts."""
+    # In its first run a side also waits for Spark to compile its plan, and for Python to import.
+    for side in sides:
+        side()
     times = [[seconds(side) for side in sides] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
@@ -78,7 +81,6 @@ def upsert(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[s
         table = create(spark, folder, "format")
         rows(spark, 0, count).write.format("lancemem").mode("append").save(table.uri)
 
-    counted()
     alone, by_upsert, by_format = interleaved(rounds, counted, upserted, saved)
     beside = f"{million_rows_a_second(count, alone)} (`mapInArrow` that counts)"
     return [
@@ -146,8 +148,6 @@ def read(spark: SparkSession, folder: Path, scale: int, rounds: int) -> list[str
     def merged() -> None:
         drained(spark.read.format("lancemem").load(table.uri))
 
-    ready()
-    merged()
     alone, ours = interleaved(rounds, ready, merged)
     line = (
         f"| read of {count:,} rows, a tenth newer than the base | "
