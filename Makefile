@@ -339,7 +339,7 @@ bench-read: $(MODULE) ## scans and lookups beside Lance's own; BENCH_ARGS="--qui
 bench-search: $(MODULE) ## vector search beside pylance's; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.search $(BENCH_ARGS)
 
-bench-all: $(MODULE) $(PEERS) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## every bench in one sitting at one commit, into a new folder of out/bench-all; BENCH_ARGS="--quick"
+bench-all: $(MODULE) $(PEERS) $(OLDEST_SPARK_FOLDER) .venv/pyspark-3.5.9 ## every bench of lancemem in one sitting at one commit, into a new folder of out/bench-all; BENCH_ARGS="--quick"
 	$(BIN)/python -m benches.sitting $(BENCH_ARGS)
 
 bench-build: $(TOOLS) ## compile the benches, run none

@@ -1,10 +1,11 @@
-"""`python -m benches.sitting`: every bench, one after the other, at one commit.
+"""`python -m benches.sitting`: every bench of lancemem, one after the other, at one commit.
 
 Owns: the order of the parts, the folder of their results, what is printed before each part, and
 the log of the sitting. A sitting that is ended by SIGTERM or SIGINT ends its bench, and what the
 bench started. `--continue FOLDER` runs the parts that a sitting lacks, at its commit and on its
 machine. Does not own: what a part measures or writes; each is a command of its own, which gets
-`--results`. No part is resumed in its middle, and no result is replaced.
+`--results`. No part is resumed in its middle, and no result is replaced. `benches.roaring` is no
+part: it compares libraries, which no commit of lancemem changes, and takes more than an hour.
 """
 
 from __future__ import annotations
@@ -63,7 +64,6 @@ PARTS = [
     _of("search.words", quick=("--quick", "--rounds", "1"), writes=False),
     _of("search.spark_join", quick=("--quick", "--rounds", "1"), writes=False),
     _of("held_shards", quick=("--rounds", "5"), writes=False),
-    Part("roaring", (*PYTHON, "benches.roaring"), None),
     Part("put.rs", (*_CARGO, "--bench", "put"), None, writes=False),
     Part("producers.rs", (*_CARGO, "--bench", "producers"), None, writes=False),
     Part("object_store.rs", (*_CARGO, "--bench", "object_store"), None, writes=False),

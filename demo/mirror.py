@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INTERVAL = "100 milliseconds"
 POLL_SECONDS = 0.01
-MOST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 
 
 class MirrorStoppedError(Exception):
@@ -52,7 +52,7 @@ class Mirror:
         while self._reached() < wanted:
             if not self._query.isActive:
                 raise MirrorStoppedError(str(self._query.exception()))
-            if time.perf_counter() - started > MOST_SECONDS:
+            if time.perf_counter() - started > MAX_SECONDS:
                 raise MirrorStoppedError(f"version {wanted} is not in the mirror")
             time.sleep(POLL_SECONDS)
         return time.perf_counter() - started

@@ -24,13 +24,13 @@ def test_a_process_keeps_the_handles_of_the_tables_that_it_asked_for_last(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "_HANDLES", tables._Handles())
-    uris = [make_table().uri for _ in range(tables.MOST_HANDLES + 1)]
+    uris = [make_table().uri for _ in range(tables.MAX_HANDLES + 1)]
     handles = [open_cached(uri) for uri in uris[:-1]]
     assert open_cached(uris[0]) is handles[0]
     open_cached(uris[-1])
     assert open_cached(uris[0]) is handles[0]
     assert open_cached(uris[1]) is not handles[1]
-    assert len(tables._HANDLES.tables) == tables.MOST_HANDLES
+    assert len(tables._HANDLES.tables) == tables.MAX_HANDLES
     assert handles[1].scan().count_rows() == 0, "who has a handle goes on with it"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 ROWS = 600
 # Maximum number of rows of a MiB in a first batch: half a GiB.
-MOST = 512
+MAX_BATCH_ROWS = 512
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_a_scan_of_wide_rows_has_few_of_them_in_a_batch(wide: lancemem.Table) ->
     assert wide.compact().num_rows_written == ROWS
     of_base = batches(wide)
     for rows in (of_run, of_base):
-        assert max(rows) <= MOST, "the first by an estimate"
-        assert rows[-1] <= MOST // 4, "the last by what was learned"
+        assert max(rows) <= MAX_BATCH_ROWS, "the first by an estimate"
+        assert rows[-1] <= MAX_BATCH_ROWS // 4, "the last by what was learned"
     assert batches(wide, ["value"]) == [ROWS], "narrow columns come as ever"
 
 

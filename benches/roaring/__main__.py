@@ -25,7 +25,7 @@ from benches.roaring.page import RESULTS, Page, lines_of
 
 # Rows of more positions than the first have three turns, of more than the second one.
 MANY = 20_000_000
-MOST = 200_000_000
+MORE = 200_000_000
 
 # Percent and max, then Java's milliseconds: add, serialize, deserialize, contains.
 JAVA: dict[tuple[int, int], tuple[float, float, float, float]] = {
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         loops = compile_loops(Path(folder))
         for percent, most in options.rows:
-            turns = options.turns if most <= MANY else min(options.turns, 3 if most <= MOST else 1)
+            turns = options.turns if most <= MANY else min(options.turns, 3 if most <= MORE else 1)
             sides = measure(loops, percent, most, turns)
             lines = lines_of((percent, most), JAVA[percent, most], sides, turns)
             sys.stdout.write("\n".join([*lines, ""]))

@@ -28,7 +28,7 @@ LEVELS = ("durable", "live")
 ELSEWHERE = "durable, another process"
 # Milliseconds, of the median.
 GOALS = {"durable": 1.0, "live": 1.0, ELSEWHERE: 5.0}
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 
 Waits = dict[str, list[float]]
 
@@ -126,7 +126,7 @@ def _find(table: lancemem.Table, vectors: tables.Vectors, level: str, number: in
     query = vectors[number]
     begun = time.perf_counter()
     consistency = cast("Any", level)
-    while (passed := time.perf_counter() - begun) < MOST_SECONDS:
+    while (passed := time.perf_counter() - begun) < MAX_SECONDS:
         search = table.search(query, k=1, columns=["id"], consistency=consistency)
         if search.to_table()["id"].to_pylist() == [number]:
             return

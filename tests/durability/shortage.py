@@ -34,7 +34,7 @@ YEAR_SECONDS = 365 * 24 * 3600
 ROUNDS = 8
 # More operations than fit under any of the shortages.
 MANY = 60
-MOST_BYTES = 6_000
+MAX_BYTES = 6_000
 # Bytes that are too few for a flush or a compaction, and how often they are chosen beside draws.
 FEW_BYTES = 300
 TIGHT_ROUNDS = 4
@@ -126,7 +126,7 @@ class Story:
 
     def bytes_left(self, turn: int) -> int:
         """Draw how many bytes fit on the disk: at first too few for any write."""
-        return self.chance.randrange(FEW_BYTES if turn < TIGHT_ROUNDS else MOST_BYTES)
+        return self.chance.randrange(FEW_BYTES if turn < TIGHT_ROUNDS else MAX_BYTES)
 
     def fails(self, call: Callable[[], object], reason: str) -> bool:
         """Return whether a call fails; its error has to have the reason."""
@@ -146,7 +146,7 @@ def puts_on_a_full_disk(story: Story) -> None:
     """Puts fail, are read or not, and go on when there is space again."""
     for _ in range(ROUNDS):
         story.operate(5)
-        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MOST_BYTES)):
+        with story.library.shortage(errno.ENOSPC, story.chance.randrange(MAX_BYTES)):
             story.operate_until_refused(NO_SPACE)
         story.restart()
     story.operate(5)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 
 # So many parts are one for each fragment, whose number is a place in a snapshot.
-_MOST_PARTS = 1 << 16
+_MAX_PARTS = 1 << 16
 _DONE = -1
 _UNCHOSEN = -1
 
@@ -203,7 +203,7 @@ class ChangeStream:
     def _fragments(self, version: int) -> list[ChangeFeedPart]:
         """Return a part for each fragment of the table of a version."""
         feed = self._feed(None, version)
-        return [] if feed is None else feed.parts(_MOST_PARTS)
+        return [] if feed is None else feed.parts(_MAX_PARTS)
 
     def _feed(self, since: Any, until: int | None) -> ChangeFeed | None:  # noqa: ANN401 - a state
         """Describe changes. None where their versions are gone and the stream goes on."""

@@ -42,7 +42,7 @@ KEYS_A_CALL = 8_192
 
 # Stored bytes that are worth a task of their own, and most bytes of a task, as for Spark's files.
 BYTES_WORTH_A_TASK = 32 << 20
-MOST_BYTES_OF_A_TASK = 128 << 20
+MAX_BYTES_OF_A_TASK = 128 << 20
 # Tasks for each processor, where the bytes are worth them. Newer rows replace whole stretches of
 # older ones, so tasks of equal bytes yield unequal numbers of rows.
 TASKS_A_PROCESSOR = 4
@@ -227,7 +227,7 @@ def _worthwhile(table: lancemem.Table, cores: int) -> int:
             return _worthwhile_merges(table, stats, cores)
     stored = table.snapshot(consistency="flushed").stored_bytes
     for_speed = min(-(-stored // BYTES_WORTH_A_TASK), TASKS_A_PROCESSOR * cores)
-    return max(1, for_speed, -(-stored // MOST_BYTES_OF_A_TASK))
+    return max(1, for_speed, -(-stored // MAX_BYTES_OF_A_TASK))
 
 
 def _worthwhile_merges(table: lancemem.Table, stats: lancemem.TableStats, cores: int) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNKNOWN_BYTES = 1 << 40
 
 # A list of more bytes is not counted to its end.
-MOST_COUNTED_BYTES = 64 << 20
+MAX_COUNTED_BYTES = 64 << 20
 
 # Plan nodes that may yield more rows than they read, wider rows, or rows of unknown size.
 _MAKES_ROWS = re.compile(
@@ -94,7 +94,7 @@ def _bytes_of_leaf(leaf: JavaObject) -> int:
         for pickled in _items(partition.values()):
             total += len(pickled) if isinstance(pickled, bytes) else UNKNOWN_BYTES
             # Each item is a call of the JVM.
-            if total > MOST_COUNTED_BYTES:
+            if total > MAX_COUNTED_BYTES:
                 return UNKNOWN_BYTES
     return total
 

@@ -13,7 +13,7 @@ import threading
 import lancemem
 
 # A worker that stays for days may open more tables than its memory holds.
-MOST_HANDLES = 8
+MAX_HANDLES = 8
 
 
 class _Handles:
@@ -38,7 +38,7 @@ class _Handles:
         with self.lock:
             self.tables.pop(uri, None)
             self.tables[uri] = table
-            for oldest in list(self.tables)[:-MOST_HANDLES]:
+            for oldest in list(self.tables)[:-MAX_HANDLES]:
                 del self.tables[oldest]
 
 

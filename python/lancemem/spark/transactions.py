@@ -20,7 +20,7 @@ Txn = tuple[str, int]
 
 # The engine's limits on a transaction id.
 VERSIONS = 1 << 63
-MOST_NAME_BYTES = 256
+MAX_NAME_BYTES = 256
 
 # Set by Spark for the jobs of a micro-batch, on the driver and in every task.
 QUERY_ID = "sql.streaming.queryId"
@@ -55,9 +55,9 @@ def of_application(txn_app_id: str | None, txn_version: str | int | None) -> Txn
     if not -VERSIONS <= version < VERSIONS:
         raise lancemem.InvalidInputError(f"txnVersion is an integer of 64 bits, got {version}")
     name = f"app:{txn_app_id}"
-    beyond = len(name.encode()) - MOST_NAME_BYTES
+    beyond = len(name.encode()) - MAX_NAME_BYTES
     if beyond > 0:
-        most = MOST_NAME_BYTES - len("app:")
+        most = MAX_NAME_BYTES - len("app:")
         raise lancemem.InvalidInputError(f"txnAppId has at most {most} bytes, got {most + beyond}")
     return name, version
 

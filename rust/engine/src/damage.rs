@@ -28,7 +28,7 @@ const OPENED: usize = 16;
 const BATCH_ROWS: u32 = 8_192;
 const BATCHES_AHEAD: usize = 2;
 /// The search reads at most this many bytes of data files, then ends without a result.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// `work`, which reads `base`. If it fails or panics and the search finds a damaged file, the error
 /// names the file.
@@ -100,14 +100,14 @@ impl DamagedBaseFile {
     }
 }
 
-/// The first file that cannot be opened; else, within [`MOST_BYTES`], the first that cannot be
+/// The first file that cannot be opened; else, within [`MAX_BYTES`], the first that cannot be
 /// read.
 async fn damaged_file(base: &Dataset) -> Option<DamagedBaseFile> {
     let files: Vec<BaseFile> = base.get_fragments().iter().flat_map(BaseFile::of).collect();
     if let Some(found) = first_damaged(files.clone(), false, OPENED).await {
         return Some(found);
     }
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BYTES;
     let read = files.into_iter().take_while(|file| {
         let is_within = left > 0;
         left = left.saturating_sub(file.bytes);

@@ -20,7 +20,7 @@ pub(crate) const SNAPSHOT: &str = "snapshot";
 /// The first line of a header; the number is the version of its layout.
 const MAGIC: &str = "lancemem-snapshot 2";
 /// A bound on the MemTables that are read from a header. No job has so many.
-const MOST_MEMTABLES: usize = 100_000;
+const MAX_MEMTABLES: usize = 100_000;
 
 /// The request of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ fn parse_parts(text: &str) -> Option<Vec<Part>> {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    let parts = text.split(',').take(MOST_MEMTABLES).map(|part| {
+    let parts = text.split(',').take(MAX_MEMTABLES).map(|part| {
         let mut numbers = part.split(':').map(str::parse::<u64>);
         let mut next = || numbers.next()?.ok();
         let (id, generation, from_row, rows) = (next()?, next()?, next()?, next()?);

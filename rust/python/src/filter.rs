@@ -19,7 +19,7 @@ use crate::output::pyarrow_schema;
 /// The largest depth of an expression. pyarrow encodes each argument twice, so the encoding doubles
 /// with each level: at this depth it takes a few megabytes, at thirty levels it would take all
 /// memory.
-const MOST_NESTED: usize = 16;
+const MAX_NESTED: usize = 16;
 
 /// The condition of `filter`, for a table with these columns.
 pub fn condition(
@@ -54,10 +54,10 @@ pub fn condition(
 fn substrait(expression: &Bound<'_, PyAny>, schema: &SchemaRef) -> PyResult<Condition> {
     let py = expression.py();
     let depth = nesting(expression.str()?.to_str()?);
-    if depth > MOST_NESTED {
+    if depth > MAX_NESTED {
         return Err(InvalidInputError::new_err(format!(
             "the filter cannot be taken as an expression, pass it as a SQL string: it has {depth} \
-             levels, the limit is {MOST_NESTED}, because pyarrow's encoding doubles with each level; \
+             levels, the limit is {MAX_NESTED}, because pyarrow's encoding doubles with each level; \
              for a list of values use isin()"
         )));
     }

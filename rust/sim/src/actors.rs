@@ -19,7 +19,7 @@ use crate::process;
 use crate::storage::Client;
 use crate::world::{Base, Pace, ROOT, Weather, World};
 
-const MOST_OPENINGS: usize = 3;
+const MAX_OPENINGS: usize = 3;
 
 pub async fn pause(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "the clock of a life is not a real one")]
@@ -30,7 +30,7 @@ pub async fn pause(time: Duration) {
 pub async fn claim(world: Arc<World>) {
     let mut pace = Pace::default();
     loop {
-        if world.opening.fetch_add(1, Ordering::Relaxed) < MOST_OPENINGS {
+        if world.opening.fetch_add(1, Ordering::Relaxed) < MAX_OPENINGS {
             let world = world.clone();
             tokio::spawn(async move {
                 if world.chance.odds(100) {

@@ -26,7 +26,7 @@ thread_local! {
 const LIFETIME: Duration = Duration::from_hours(800);
 
 /// After this number a life ends, although not all puts were tried.
-const MOST_OPENS: u64 = 300;
+const MAX_OPENS: u64 = 300;
 /// Long enough that no request is in flight any more: clients give up after half a minute.
 const SETTLES: Duration = Duration::from_mins(2);
 
@@ -122,8 +122,7 @@ async fn tell(world: &Arc<World>) {
     cast.spawn(collector::collect(world.clone()));
     cast.spawn(sleeper::sleep(world.clone()));
     // In the worst climates nearly every open fails, and a life would consist of those.
-    let goes_on =
-        || world.puts_left.load(Ordering::Relaxed) > 0 && world.count("open") < MOST_OPENS;
+    let goes_on = || world.puts_left.load(Ordering::Relaxed) > 0 && world.count("open") < MAX_OPENS;
     while goes_on() {
         actors::pause(Duration::from_millis(50)).await;
     }

@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const KEPT: &str = include_str!("../seeds.txt");
 /// One life of so many is lived twice.
 const TWICE: u64 = 100;
-const MOST_FAILURES: usize = 10;
+const MAX_FAILURES: usize = 10;
 /// Hunts for a known bug, each from another seed.
 const HUNTS: usize = 9;
 const LONGEST_HUNT: u64 = 2_000;
@@ -122,7 +122,7 @@ fn run(order: &Order) -> ExitCode {
         for _ in 0..order.threads {
             scope.spawn(|| {
                 while let Some(seed) = take(order, &kept, next.fetch_add(1, Ordering::Relaxed)) {
-                    if report.lock().failures.len() >= MOST_FAILURES {
+                    if report.lock().failures.len() >= MAX_FAILURES {
                         return;
                     }
                     let life = live(seed, order.puts, false);

@@ -30,7 +30,7 @@ const NAME_ZONE: &str = "; a time without a zone is no instant: give it one, suc
 const LEAVE_ZONE: &str = "; convert the times to the zone that you mean, and remove it: \
                           pyarrow.compute.local_timestamp";
 /// Characters of a value in an error.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// Casts where every value survives: the checked cast must succeed and lead back. Only items of
 /// vectors are rounded, to the nearest float.
@@ -96,7 +96,7 @@ fn way_out(from: &DataType, to: &DataType) -> String {
 /// A value as text, of which a long one shows its beginning.
 fn shown(array: &ArrayRef, row: usize) -> String {
     let whole = array_value_to_string(array, row).unwrap_or_else(|_| "a value".to_owned());
-    match whole.char_indices().nth(MOST_SHOWN) {
+    match whole.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}...", &whole[..end]),
         None => whole,
     }

@@ -17,7 +17,7 @@ use super::floats::whole_numbers;
 use super::null_check::{null_part, null_row};
 use super::reconcile::{StoredPlaces, refuse_other_key};
 use super::size::{arrays_of, column_bytes, payload_bytes};
-use super::zero_width::{MOST, shows_too_many};
+use super::zero_width::{MAX_VALUES, shows_too_many};
 use super::{KeyEncoder, Reconcile, Sharding};
 use crate::merge::{Choosing, Fold, GIVEN, REPLACE, Verb};
 use crate::types::{Error, KeyBlock, Result, TypeName};
@@ -537,7 +537,7 @@ impl RowSchema {
     pub(super) fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
             return Err(Error::input(format!(
-                "column '{}' has more than {MOST} zero-width values (null type, empty structs) in \
+                "column '{}' has more than {MAX_VALUES} zero-width values (null type, empty structs) in \
                  one batch; write fewer rows at a time",
                 self.storage.field(place).name()
             )));

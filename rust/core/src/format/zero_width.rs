@@ -12,7 +12,7 @@ use super::size::span;
 
 /// Most zero-width values of one column in one put. A reader whose table has got another part since
 /// allocates as many values of that part.
-pub(super) const MOST: usize = 1 << 24;
+pub(super) const MAX_VALUES: usize = 1 << 24;
 
 /// Whether a row takes at least a bit, in the tombstone or another column: then the decoder has
 /// verified the number of rows that the batch declares.
@@ -44,7 +44,7 @@ fn has_too_many(rows: &dyn Array, count: fn(&ArrayRef, usize) -> usize) -> bool 
         if holds_values(values.data_type()) {
             return has_too_many(values, count);
         }
-        shown.is_none_or(|shown| count(values, shown) > MOST)
+        shown.is_none_or(|shown| count(values, shown) > MAX_VALUES)
     };
     match rows.data_type() {
         DataType::Struct(_) => {
@@ -98,10 +98,10 @@ mod tests {
     fn lists_of_zero_width_values_are_bounded_at_any_depth() {
         let structs = |count| Arc::new(StructArray::new_empty_fields(count, None)) as ArrayRef;
         for values in [nulls, structs] {
-            assert!(!shows_too_many(&list(values(MOST), MOST)));
-            assert!(shows_too_many(&list(values(MOST + 1), MOST + 1)));
+            assert!(!shows_too_many(&list(values(MAX_VALUES), MAX_VALUES)));
+            assert!(shows_too_many(&list(values(MAX_VALUES + 1), MAX_VALUES + 1)));
             let field = Arc::new(Field::new("part", list(values(1), 1).data_type().clone(), true));
-            let inside = list(values(MOST + 1), MOST + 1);
+            let inside = list(values(MAX_VALUES + 1), MAX_VALUES + 1);
             let outside = StructArray::new(vec![field].into(), vec![inside], None);
             assert!(shows_too_many(&list(Arc::new(outside), 1)));
         }
@@ -116,17 +116,17 @@ mod tests {
     #[test]
     fn a_map_counts_what_it_shows_as_a_list_does() {
         let map = |shown| {
-            let keys = Arc::new(arrow_array::Int8Array::from(vec![0; MOST + 1])) as ArrayRef;
+            let keys = Arc::new(arrow_array::Int8Array::from(vec![0; MAX_VALUES + 1])) as ArrayRef;
             let parts = vec![
                 Field::new("keys", keys.data_type().clone(), false),
                 Field::new("values", DataType::Null, true),
             ];
-            let entries = StructArray::new(parts.into(), vec![keys, nulls(MOST + 1)], None);
+            let entries = StructArray::new(parts.into(), vec![keys, nulls(MAX_VALUES + 1)], None);
             let field = Arc::new(Field::new("entries", entries.data_type().clone(), false));
             let offsets = OffsetBuffer::from_lengths([shown]);
             MapArray::new(field, offsets, entries, None, false)
         };
-        assert!(shows_too_many(&map(MOST + 1)) && brings_too_many(&map(1)));
+        assert!(shows_too_many(&map(MAX_VALUES + 1)) && brings_too_many(&map(1)));
         assert!(!shows_too_many(&map(1)));
     }
 
@@ -135,9 +135,14 @@ mod tests {
         let item = Arc::new(Field::new_list_field(DataType::Null, true));
         let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0_i64, 1 << 40]));
         assert!(shows_too_many(&LargeListArray::new(item.clone(), offsets, nulls(1 << 40), None)));
-        let wide = i32::try_from(MOST).unwrap();
-        assert!(!shows_too_many(&FixedSizeListArray::new(item.clone(), wide, nulls(MOST), None)));
-        assert!(shows_too_many(&FixedSizeListArray::new(item, wide, nulls(2 * MOST), None)));
+        let wide = i32::try_from(MAX_VALUES).unwrap();
+        assert!(!shows_too_many(&FixedSizeListArray::new(
+            item.clone(),
+            wide,
+            nulls(MAX_VALUES),
+            None
+        )));
+        assert!(shows_too_many(&FixedSizeListArray::new(item, wide, nulls(2 * MAX_VALUES), None)));
         let many = Arc::new(arrow_array::Int8Array::from(vec![1; 1 << 10]));
         assert!(!brings_too_many(&list(many, 1 << 10)));
     }

@@ -35,7 +35,7 @@ enum Landed {
 }
 
 /// Most versions that are looked for at once, whatever the settings of a table.
-const MOST_AT_ONCE: u64 = 256;
+const MAX_AT_ONCE: u64 = 256;
 
 /// Reads and writes the manifest versions of one shard.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl ManifestStore {
     /// The manifests of `shard_id`; `scan_batch` versions are looked for in parallel.
     #[must_use]
     pub fn new(store: Store, shard_id: ShardId, scan_batch: usize) -> Self {
-        let scan_batch = u64::try_from(scan_batch).unwrap_or(u64::MAX).clamp(1, MOST_AT_ONCE);
+        let scan_batch = u64::try_from(scan_batch).unwrap_or(u64::MAX).clamp(1, MAX_AT_ONCE);
         Self { store, shard_id, scan_batch, last: Mutex::new(None) }
     }
 

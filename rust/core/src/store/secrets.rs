@@ -18,9 +18,9 @@ const SHORTEST: usize = 8;
 const SHOWN: &str = "******";
 /// Values that are hidden at most, the newest: a process that lives for months is given a new token
 /// every hour.
-const MOST: usize = 4_000;
+const MAX_SECRETS: usize = 4_000;
 /// How many layers of escapes are undone: an answer may quote another answer.
-const MOST_ESCAPED: usize = 3;
+const MAX_ESCAPED: usize = 3;
 /// Characters of the longest name or number in an entity.
 const LONGEST_ENTITY: usize = 8;
 
@@ -84,7 +84,7 @@ pub fn hide(value: &str) {
     // What is used again is the newest again.
     let known = hidden.iter().position(|known| known.value == value);
     let secret = known.and_then(|place| hidden.remove(place));
-    if hidden.len() == MOST {
+    if hidden.len() == MAX_SECRETS {
         hidden.pop_front();
     }
     hidden.push_back(secret.unwrap_or_else(|| Secret::new(value)));
@@ -98,7 +98,7 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     }
     let mut places = Vec::new();
     let mut read = Some(Read::of(text));
-    for _ in 0..=MOST_ESCAPED {
+    for _ in 0..=MAX_ESCAPED {
         let Some(now) = read else { break };
         now.find(&hidden, &mut places);
         read = now.unescaped();

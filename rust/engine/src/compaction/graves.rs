@@ -37,7 +37,7 @@ use crate::visibility::GraveChanges;
 
 const ACTION: &str = "remembering the deletes of a compaction";
 /// Most folders of a list. A compaction that adds one more joins all of them.
-const MOST_FOLDERS: usize = 8;
+const MAX_FOLDERS: usize = 8;
 /// Records of a batch that is written.
 const BATCH_ROWS: usize = 1 << 16;
 
@@ -92,7 +92,7 @@ pub(super) async fn bury(
     if folders.is_empty() && changes.buried.is_empty() {
         // Records without a delete have no older folder to speak of.
         rows.clear();
-    } else if folders.len() == MOST_FOLDERS && !rows.is_empty() {
+    } else if folders.len() == MAX_FOLDERS && !rows.is_empty() {
         let graves = snapshot.graves().await?;
         let left = graves.map(|graves| left_of(&graves, changes, is_past)).transpose()?;
         rows = match left {

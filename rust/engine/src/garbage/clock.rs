@@ -16,14 +16,14 @@ use lancemem_core::types::{Error, Result};
 /// The accepted skew is the grace period divided by this number.
 const PARTS: u32 = 4;
 /// The skew that is always accepted, however short the grace period: clocks of servers differ.
-const LEAST: Duration = Duration::from_mins(1);
+const MIN_SKEW: Duration = Duration::from_mins(1);
 /// The largest skew that is accepted, however long the grace period: fence sentinels, manifests and
 /// staged SSTables have fixed ages of a day and more.
-const MOST: Duration = Duration::from_hours(1);
+const MAX_SKEW: Duration = Duration::from_hours(1);
 
 /// The largest skew between the clock of a collector with this grace period and the store's.
 fn tolerance(grace: Duration) -> Duration {
-    (grace / PARTS).clamp(LEAST, MOST)
+    (grace / PARTS).clamp(MIN_SKEW, MAX_SKEW)
 }
 
 /// The present, for ages of files of the table at `uri`: the time of the clock that is behind, so

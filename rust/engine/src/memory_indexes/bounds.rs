@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of the vectors of one MemTable up to which a search compares them all: 14.7 ms of one
 /// thread at 234 MiB, so 4 ms at this bound. To assign a row to its list costs as much as about 40
 /// comparisons with it.
-const LEAST_VECTOR_BYTES: usize = 64 << 20;
+const MIN_VECTOR_BYTES: usize = 64 << 20;
 /// Rows of one MemTable up to which a filter is evaluated on all of them. Up to here that takes
 /// 0.1 ms of numbers and 0.2 ms of texts, and copying the rows little more. To put a row into the
 /// ordered index takes about 1 us, once.
-const LEAST_ORDERED_ROWS: usize = 10_000;
+const MIN_ORDERED_ROWS: usize = 10_000;
 
-static VECTOR_BYTES: AtomicUsize = AtomicUsize::new(LEAST_VECTOR_BYTES);
-static ORDERED_ROWS: AtomicUsize = AtomicUsize::new(LEAST_ORDERED_ROWS);
+static VECTOR_BYTES: AtomicUsize = AtomicUsize::new(MIN_VECTOR_BYTES);
+static ORDERED_ROWS: AtomicUsize = AtomicUsize::new(MIN_ORDERED_ROWS);
 
 /// Bytes of vectors of a MemTable from which on they are assigned to lists.
 #[must_use]
@@ -32,6 +32,6 @@ pub fn least_ordered_rows() -> usize {
 
 /// Sets the bounds of this process, for tests; `None` for the usual ones.
 pub fn set_bounds(vector_bytes: Option<usize>, ordered_rows: Option<usize>) {
-    VECTOR_BYTES.store(vector_bytes.unwrap_or(LEAST_VECTOR_BYTES), Ordering::Relaxed);
-    ORDERED_ROWS.store(ordered_rows.unwrap_or(LEAST_ORDERED_ROWS), Ordering::Relaxed);
+    VECTOR_BYTES.store(vector_bytes.unwrap_or(MIN_VECTOR_BYTES), Ordering::Relaxed);
+    ORDERED_ROWS.store(ordered_rows.unwrap_or(MIN_ORDERED_ROWS), Ordering::Relaxed);
 }

@@ -35,14 +35,14 @@ const BLOCK_ROWS: usize = 1_024;
 /// Without the caller's number of partitions, those are read whose centroid is up to this much
 /// farther than the nearest one, relative to it.
 const MARGIN: f32 = 0.4;
-/// The least of them: this many, and one in `LEAST_PART`. By dot product the nearest centroids say
+/// The least of them: this many, and one in `MIN_PART`. By dot product the nearest centroids say
 /// less about the nearest rows.
-const LEAST_PROBES: usize = 12;
-const LEAST_PART: usize = 8;
-const LEAST_PART_OF_DOT: usize = 3;
-/// The most of them, where they hold enough rows: this many, and one in `MOST_PART`.
-const MOST_PROBES: usize = 32;
-const MOST_PART: usize = 4;
+const MIN_PROBES: usize = 12;
+const MIN_PART: usize = 8;
+const MIN_PART_OF_DOT: usize = 3;
+/// The most of them, where they hold enough rows: this many, and one in `MAX_PART`.
+const MAX_PROBES: usize = 32;
+const MAX_PART: usize = 4;
 /// Rows in the lists for each row of the result.
 const ROWS_A_RESULT: usize = 32;
 
@@ -194,9 +194,9 @@ impl Centroids {
     /// How many of the nearest partitions are read at least, and at most.
     fn bounds(&self, probes: Probes, distances: &[f32]) -> (usize, usize) {
         let all = distances.len();
-        let part = if self.metric == DistanceType::Dot { LEAST_PART_OF_DOT } else { LEAST_PART };
-        let least = LEAST_PROBES.max(all / part);
-        let most = least.max(MOST_PROBES).max(all / MOST_PART);
+        let part = if self.metric == DistanceType::Dot { MIN_PART_OF_DOT } else { MIN_PART };
+        let least = MIN_PROBES.max(all / part);
+        let most = least.max(MAX_PROBES).max(all / MAX_PART);
         let near = distances.first().map_or(0, |nearest| {
             let limit = nearest + nearest.abs() * MARGIN;
             distances.partition_point(|distance| *distance <= limit)

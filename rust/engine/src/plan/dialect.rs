@@ -20,7 +20,7 @@ const OPERATOR_BYTES: usize = 1 << 30;
 /// one batch of every run: they have to fit into the memory where rows are wide.
 const BATCH_ROWS: usize = 1_024;
 /// Most parallel operators of such a read. Each reserves memory before it reads.
-const MOST_PARTITIONS: usize = 16;
+const MAX_PARTITIONS: usize = 16;
 
 /// A session whose SQL keeps the case of names, as Arrow and Lance do, and all digits of numbers.
 /// In it `now()` and `TIMESTAMPTZ` are instants.
@@ -60,7 +60,7 @@ fn bounded(config: SessionConfig) -> Result<SessionContext> {
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(memory).build_arc();
     let runtime = runtime.context("preparing the memory of a read")?;
     let config = config.with_batch_size(BATCH_ROWS);
-    let partitions = config.target_partitions().min(MOST_PARTITIONS);
+    let partitions = config.target_partitions().min(MAX_PARTITIONS);
     let config = config.with_target_partitions(partitions);
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }

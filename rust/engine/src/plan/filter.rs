@@ -32,16 +32,16 @@ use crate::errors::{Context, from_datafusion};
 
 /// Most operators in a chain without parentheses. DataFusion's passes recurse one call deeper for
 /// each, and a stack overflow aborts the process.
-const MOST_IN_A_CHAIN: usize = 1_000;
+const MAX_IN_A_CHAIN: usize = 1_000;
 /// Most levels of a condition: a chain, inside as many parentheses as the parser accepts.
-const DEEPEST: usize = MOST_IN_A_CHAIN + 100;
+const DEEPEST: usize = MAX_IN_A_CHAIN + 100;
 /// Conditions from which a chain becomes a balanced tree; shorter chains keep their shape.
 const LONG_CHAIN: usize = 64;
 /// Most words of SQL in such a chain, where a sign counts as two. A comparison has three of them,
 /// and the operator that joins it to the next is the fourth.
-const MOST_WORDS: usize = 4 * MOST_IN_A_CHAIN;
+const MAX_WORDS: usize = 4 * MAX_IN_A_CHAIN;
 /// Most nested `NOT (`: the parser takes twice as long for each more.
-const MOST_NOTS: usize = 16;
+const MAX_NOTS: usize = 16;
 
 /// Arrow's errors for a local time that a zone skips or has twice.
 const NO_SUCH_TIME: [&str; 2] =
@@ -398,13 +398,13 @@ pub(crate) fn refuse_long_text(sql: &str, what: &str) -> Result<()> {
             Token::Word(_) => here += 1,
             _ => here += 2,
         }
-        if here > MOST_WORDS {
+        if here > MAX_WORDS {
             return Err(too_long(what));
         }
         is_negated = matches!(&word, Token::Word(word) if word.value.eq_ignore_ascii_case("not"));
-        if nots > MOST_NOTS {
+        if nots > MAX_NOTS {
             return Err(Error::input(format!(
-                "the {what} nests more than {MOST_NOTS} conditions in NOT ( ); write opposite ones"
+                "the {what} nests more than {MAX_NOTS} conditions in NOT ( ); write opposite ones"
             )));
         }
     }
@@ -452,7 +452,7 @@ fn refuse_deep(expression: &Expr) -> Result<()> {
 
 fn too_long(what: &str) -> Error {
     Error::input(format!(
-        "the {what} has more than {MOST_IN_A_CHAIN} operators in a chain; write IN for a list of \
+        "the {what} has more than {MAX_IN_A_CHAIN} operators in a chain; write IN for a list of \
          values, or read by key with get"
     ))
 }

@@ -26,7 +26,7 @@ const ACTION: &str = "planning the order of a scan";
 
 /// Most rows that a sort keeps in memory instead of sorting all rows. DataFusion's top-k cannot
 /// write to disk.
-const MOST_TOP_ROWS: usize = 16_384;
+const MAX_TOP_ROWS: usize = 16_384;
 
 /// One key of the order of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ fn sorted(rows: Arc<dyn ExecutionPlan>, request: &ScanRequest) -> Result<Arc<dyn
     };
     let first = request.limit.map(|limit| limit.saturating_add(request.offset));
     let single = Arc::new(CoalescePartitionsExec::new(rows));
-    let sort = SortExec::new(keys, single).with_fetch(first.filter(|rows| *rows <= MOST_TOP_ROWS));
+    let sort = SortExec::new(keys, single).with_fetch(first.filter(|rows| *rows <= MAX_TOP_ROWS));
     Ok(limited(Arc::new(sort), request))
 }
 
@@ -210,7 +210,7 @@ mod tests {
             plan_of(&request).unwrap()
         };
         assert!(ordered(Some(3), 2).contains("TopK(fetch=5)"));
-        assert!(!ordered(Some(MOST_TOP_ROWS), 1).contains("TopK"));
+        assert!(!ordered(Some(MAX_TOP_ROWS), 1).contains("TopK"));
         assert!(!ordered(None, 7).contains("TopK"));
         assert!(!ordered(Some(0), 0).contains("SortExec"));
         assert!(ordered(None, 0).contains("a@0 DESC NULLS LAST"));

@@ -17,7 +17,7 @@ use lancemem_core::types::{Error, Result};
 use crate::snapshot::{Snapshot, Source};
 
 /// Most parts of a read. The rows of each part are counted, so their number is limited.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 /// Cuts of an SSTable are multiples of this many rows, or a part would read a sliver of a batch.
 const CUT_ROWS: u64 = 8_192;
 
@@ -55,8 +55,8 @@ impl ReadPart {
         if index >= of {
             return Err(Error::input(format!("no part {index} of {of}; parts count from 0")));
         }
-        if of > MOST_PARTS {
-            return Err(Error::input(format!("a read is limited to {MOST_PARTS} parts, got {of}")));
+        if of > MAX_PARTS {
+            return Err(Error::input(format!("a read is limited to {MAX_PARTS} parts, got {of}")));
         }
         Ok(Self { index, of })
     }
@@ -71,8 +71,8 @@ impl ReadPart {
             },
             Source::MemTable(_) => 1,
         });
-        let ranges = usize::try_from(ranges.sum::<u64>()).unwrap_or(MOST_PARTS);
-        ranges.saturating_add(snapshot.base.count_fragments()).min(MOST_PARTS)
+        let ranges = usize::try_from(ranges.sum::<u64>()).unwrap_or(MAX_PARTS);
+        ranges.saturating_add(snapshot.base.count_fragments()).min(MAX_PARTS)
     }
 
     /// The rows of this part in `snapshot`.

@@ -9,8 +9,8 @@ use crate::snapshot::bytes_of;
 
 /// Most bytes of a batch of narrow rows, and the bounds of its number of rows.
 const BATCH_BYTES: usize = 1 << 20;
-const LEAST_BATCH_ROWS: usize = 8_192;
-const MOST_BATCH_ROWS: usize = 32_768;
+const MIN_BATCH_ROWS: usize = 8_192;
+const MAX_BATCH_ROWS: usize = 32_768;
 /// Assumed bytes of a value of variable width.
 const VARIABLE_BYTES: u64 = 64;
 
@@ -18,7 +18,7 @@ const VARIABLE_BYTES: u64 = 64;
 /// costs about as much as a thousand keys.
 pub(super) fn batch_rows(schema: &Schema, names: &[String]) -> usize {
     let row = width_of_columns(schema, names).saturating_add(size_of::<u64>());
-    (BATCH_BYTES / row).clamp(LEAST_BATCH_ROWS, MOST_BATCH_ROWS)
+    (BATCH_BYTES / row).clamp(MIN_BATCH_ROWS, MAX_BATCH_ROWS)
 }
 
 /// Approximate bytes of these columns of a row.

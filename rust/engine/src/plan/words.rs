@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 /// Most columns that are tried.
-const MOST_TRIED: usize = 16;
+const MAX_TRIED: usize = 16;
 
 /// The column that has to be quoted so that `sql`, which does not parse, can be parsed.
 pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Option<String> {
@@ -19,7 +19,7 @@ pub fn to_quote(session: &SessionContext, schema: &DFSchema, sql: &str) -> Optio
     let mut names: Vec<&str> = words.iter().filter_map(|word| column(word, schema)).collect();
     names.sort_unstable();
     names.dedup();
-    names.truncate(MOST_TRIED);
+    names.truncate(MAX_TRIED);
     let state = session.state_ref();
     let state = state.read();
     let dialect = state.config().options().sql_parser.dialect;

@@ -29,7 +29,7 @@ use crate::table::{LiveJob, Scan, SnapshotQuery, Table};
 const NAME: &str = "t";
 /// Most SELECT and JOIN keywords of a query. Its plan is as deep as a chain of them is long, and
 /// DataFusion's passes recurse through it: a stack overflow aborts the process.
-const MOST_PARTS: usize = 100;
+const MAX_PARTS: usize = 100;
 
 impl Table {
     /// A lazy SQL query, whose every execution reads one new snapshot. The table is called `t`, and
@@ -166,9 +166,9 @@ fn refuse_many_parts(sql: &str) -> Result<()> {
         _ => false,
     };
     let parts = words.iter().filter(is_part).count();
-    if parts > MOST_PARTS {
+    if parts > MAX_PARTS {
         return Err(Error::input(format!(
-            "a query is limited to {MOST_PARTS} SELECT and JOIN keywords, got {parts}"
+            "a query is limited to {MAX_PARTS} SELECT and JOIN keywords, got {parts}"
         )));
     }
     Ok(())
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_query_that_would_overflow_the_stack_is_refused() {
-        let chain = vec!["SELECT 1"; MOST_PARTS + 1].join(" UNION ALL ");
+        let chain = vec!["SELECT 1"; MAX_PARTS + 1].join(" UNION ALL ");
         let refused = SqlQuery::parse(&chain).unwrap_err().to_string();
         assert!(refused.contains("limited to 100 SELECT and JOIN keywords, got 101"), "{refused}");
         let chain = format!("SELECT a FROM t WHERE {}", vec!["a = 1"; 2_000].join(" OR "));

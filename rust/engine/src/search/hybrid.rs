@@ -54,7 +54,7 @@ pub const RELEVANCE: &str = "_relevance_score";
 const FUSING: &str = "hybrid search";
 /// Rows of each list for a row of the result, and the least of them.
 const DEPTH: usize = 4;
-const LEAST_DEPTH: usize = 50;
+const MIN_DEPTH: usize = 50;
 
 /// Makes one list of the two lists of a hybrid search.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ impl SnapshotQuery for HybridSearch {
     ) -> Result<(ScanPlan, SessionContext)> {
         let (output, listed) = self.columns(snapshot)?;
         let depth = self.options.offset.saturating_add(self.options.k);
-        let depth = depth.saturating_mul(DEPTH).max(LEAST_DEPTH);
+        let depth = depth.saturating_mul(DEPTH).max(MIN_DEPTH);
         let options = self.options.clone().with_k(depth).with_offset(0).with_columns(listed);
         let query = self.query.clone();
         let (vectors, _) = Search { query, options: options.clone() }.plan(table, snapshot).await?;

@@ -6,10 +6,10 @@
 //! writers that it fences have not proven for more than a day that they own the shard.
 
 use super::log::Slot;
-use super::state::{MOST_WRITERS, State, Writer};
+use super::state::{MAX_WRITERS, State, Writer};
 use super::{Protocol, Step};
 
-const COLLECTOR: usize = MOST_WRITERS;
+const COLLECTOR: usize = MAX_WRITERS;
 const SLOW_COLLECTOR: usize = COLLECTOR + 1;
 const COMPACTOR: usize = COLLECTOR + 2;
 
@@ -51,7 +51,7 @@ impl State {
     /// Where a sentinel stands there, it is a week old.
     fn forget_proofs(&mut self, position: u8) {
         let Slot::Sentinel(fence) = self.at(position) else { return };
-        for writer in 0..MOST_WRITERS {
+        for writer in 0..MAX_WRITERS {
             let is_alive = self.writers[writer] != Writer::Dead;
             let is_fenced = self.epochs[writer] > 0 && self.epochs[writer] < fence;
             self.stale[writer] |= is_alive && is_fenced;

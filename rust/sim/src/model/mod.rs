@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 pub use state::State;
-use state::{MOST_WRITERS, Promise};
+use state::{MAX_WRITERS, Promise};
 
 /// One step, of one actor.
 #[derive(Clone, PartialEq)]
@@ -69,7 +69,7 @@ impl Protocol {
     }
 
     fn writers(&self) -> usize {
-        self.writers.min(MOST_WRITERS)
+        self.writers.min(MAX_WRITERS)
     }
 }
 

@@ -5,7 +5,7 @@
 //! Does not own: how the writer got the shard, or which writer takes it.
 
 use super::log::Slot;
-use super::state::{MOST_WRITERS, MemTable, Open, Promise, SLOTS, State, Writer, bit, write_of};
+use super::state::{MAX_WRITERS, MemTable, Open, Promise, SLOTS, State, Writer, bit, write_of};
 use super::{Protocol, Step};
 
 impl State {
@@ -104,7 +104,7 @@ impl State {
 
     /// An acknowledgement that comes after a successor opened, of a write it did not find.
     fn is_late(&self, it: usize, write: u8) -> bool {
-        (0..MOST_WRITERS).any(|other| {
+        (0..MAX_WRITERS).any(|other| {
             self.epochs[other] > self.epochs[it]
                 && self.found[other].is_some_and(|found| found & bit(write) == 0)
         })

@@ -7,11 +7,11 @@ use super::log::{Recovered, Slot};
 use super::{Protocol, Step};
 
 /// Most writers, each with one claim; later ones get higher epochs in the order of their claims.
-pub(super) const MOST_WRITERS: usize = 4;
+pub(super) const MAX_WRITERS: usize = 4;
 /// Most writes of each of them.
-pub(super) const MOST_WRITES: usize = 3;
+pub(super) const MAX_WRITES: usize = 3;
 /// Room for every sentinel and every write of all writers.
-pub(super) const SLOTS: usize = MOST_WRITERS + MOST_WRITERS * MOST_WRITES;
+pub(super) const SLOTS: usize = MAX_WRITERS + MAX_WRITERS * MAX_WRITES;
 
 pub(super) type Writes = u16;
 
@@ -21,7 +21,7 @@ pub(super) const fn bit(write: u8) -> Writes {
 
 /// The write that a writer makes after so many others.
 pub(super) fn write_of(writer: usize, count: u8) -> u8 {
-    u8::try_from(writer * MOST_WRITES).unwrap_or(u8::MAX) + count
+    u8::try_from(writer * MAX_WRITES).unwrap_or(u8::MAX) + count
 }
 
 /// Whether a writer's writes among those are all up to one of them.
@@ -105,16 +105,16 @@ pub struct State {
     pub(super) covered: u8,
     pub(super) flushed: Writes,
     pub(super) base: Writes,
-    pub(super) writers: [Writer; MOST_WRITERS],
-    pub(super) epochs: [u8; MOST_WRITERS],
+    pub(super) writers: [Writer; MAX_WRITERS],
+    pub(super) epochs: [u8; MAX_WRITERS],
     /// What each writer found when it opened, with the tables below it.
-    pub(super) found: [Option<Writes>; MOST_WRITERS],
+    pub(super) found: [Option<Writes>; MAX_WRITERS],
     /// The position that the slow collector is about to remove; 0 where there is no such position.
     pub(super) removing: u8,
     pub(super) compacting: Option<Writes>,
     pub(super) acked: Writes,
     /// Writers that slept longer than the sentinel that fenced them stood.
-    pub(super) stale: [bool; MOST_WRITERS],
+    pub(super) stale: [bool; MAX_WRITERS],
     /// A promise that a step broke without a trace in the state.
     pub(super) broken: Option<Promise>,
 }
@@ -162,7 +162,7 @@ impl State {
         if tail & tables != 0 {
             return Some(Promise::P6);
         }
-        if !(0..MOST_WRITERS).all(|writer| is_prefix(writer, tables | tail)) {
+        if !(0..MAX_WRITERS).all(|writer| is_prefix(writer, tables | tail)) {
             return Some(Promise::P2);
         }
         let shown = self.shown_by_owner()?;

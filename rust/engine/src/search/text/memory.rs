@@ -24,7 +24,7 @@ use crate::schema::StoredColumns;
 
 const READING: &str = "reading rows in memory";
 /// Rows of a MemTable below which counting its words takes no longer than an index saves.
-const LEAST_ROWS: usize = 2_000;
+const MIN_ROWS: usize = 2_000;
 
 /// The newest MemTable of a shard, with an index of every text column of a search.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl MemoryText {
         makers: &Arc<[Arc<MakeTexts>]>,
         columns: StoredColumns,
     ) -> Option<Self> {
-        (view.rows() >= LEAST_ROWS && columns.is_same()).then(|| Self {
+        (view.rows() >= MIN_ROWS && columns.is_same()).then(|| Self {
             view: view.clone(),
             makers: makers.clone(),
             columns: Arc::new(columns),

@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long after a claim of another process its next claim is expected.
 const CROWDED: Duration = Duration::from_secs(2);
 /// Entries of the map of shards above which shards without a running call are evicted.
-const MOST_IDLE: usize = 4096;
+const MAX_IDLE: usize = 4096;
 
 type Shards = Mutex<HashMap<(String, ShardId), Arc<ShardTurns>>>;
 
@@ -47,7 +47,7 @@ impl ShardTurns {
     /// The turns of a shard of the table at `home`.
     pub fn of(home: String, shard_id: ShardId) -> Arc<Self> {
         let mut shards = SHARDS.get().lock();
-        if shards.len() > MOST_IDLE {
+        if shards.len() > MAX_IDLE {
             shards.retain(|_, turns| Arc::strong_count(turns) > 1);
         }
         shards.entry((home, shard_id)).or_default().clone()

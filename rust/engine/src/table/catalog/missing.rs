@@ -21,7 +21,7 @@ use super::create::shard_id_of;
 use crate::snapshot::{MissingRange, is_compacted, missing_generations};
 
 /// Ranges that a message names.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 impl Catalog {
     /// The missing generations of a shard. `compacted` is the progress of each shard in a base
@@ -142,12 +142,12 @@ pub(in crate::table) fn missing_text(
     text
 }
 
-/// The ranges as text, at most [`MOST_NAMED`] of them.
+/// The ranges as text, at most [`MAX_NAMED`] of them.
 pub(in crate::table) fn ranges_text(missing: &[MissingRange]) -> String {
-    let named: Vec<String> = missing.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    let named: Vec<String> = missing.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let mut text = named.join(", ");
-    if missing.len() > MOST_NAMED {
-        let _ = write!(text, " and {} more ranges", missing.len() - MOST_NAMED);
+    if missing.len() > MAX_NAMED {
+        let _ = write!(text, " and {} more ranges", missing.len() - MAX_NAMED);
     }
     text
 }

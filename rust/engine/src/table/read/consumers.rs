@@ -22,7 +22,7 @@ const TAG: &str = "lancemem-consumer-";
 const READING: &str = "reading the consumers of changes";
 const WRITING: &str = "moving a consumer of changes";
 /// Most characters of a name: a tag is a file.
-const MOST_CHARACTERS: usize = 128;
+const MAX_CHARACTERS: usize = 128;
 
 /// A consumer of a table's changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ fn tag_of(name: &str) -> Result<String> {
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
     let is_name = !name.is_empty()
-        && name.len() <= MOST_CHARACTERS
+        && name.len() <= MAX_CHARACTERS
         && name.chars().all(is_allowed)
         && !name.ends_with('.')
         && name.strip_suffix(".lock").is_none()
@@ -167,7 +167,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "'{}' cannot be the name of a consumer: it takes 1 to {MOST_CHARACTERS} letters, digits, \
+        "'{}' cannot be the name of a consumer: it takes 1 to {MAX_CHARACTERS} letters, digits, \
          '.', '-' and '_', does not end with '.' or '.lock', and has no '..'",
         name.escape_default()
     )))
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(tag_of(name).unwrap(), format!("{TAG}{name}"));
             lance::dataset::refs::check_valid_tag(&tag_of(name).unwrap()).unwrap();
         }
-        let long = "a".repeat(MOST_CHARACTERS + 1);
+        let long = "a".repeat(MAX_CHARACTERS + 1);
         for name in ["", "a/b", "a b", "ä", "..", "a.", "a.lock", long.as_str()] {
             assert!(tag_of(name).is_err(), "{name}");
         }

@@ -21,14 +21,14 @@ use crate::snapshot::{Snapshot, SnapshotShard, SsTableHandle};
 use crate::visibility::{KeyChoice, LazyChoice};
 
 /// Bytes of rows of foreign shards that a reader holds in memory.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 impl Reader {
     /// The same snapshot, in which each key has rows of one shard only. Rows of `foreign` shards
     /// are kept where no own shard has the key; they are read into one MemTable.
     ///
     /// # Errors
-    /// A storage error or damage; an input error where those rows exceed [`MOST_BYTES`].
+    /// A storage error or damage; an input error where those rows exceed [`MAX_BYTES`].
     pub(super) async fn each_key_once(
         &self,
         snapshot: Snapshot,
@@ -125,11 +125,11 @@ impl ForeignRows {
             }
         };
         let bytes = rows.memory_bytes();
-        if self.memtable.bytes() + bytes > MOST_BYTES {
+        if self.memtable.bytes() + bytes > MAX_BYTES {
             return Err(Error::input(format!(
                 "shard {shard_id} of table {0} was opened by another program and is not part of the \
                  table's sharding. A reader holds the rows of such shards in memory, limited to \
-                 {MOST_BYTES} bytes. Move them into the base table: Table.compact(), or python -m \
+                 {MAX_BYTES} bytes. Move them into the base table: Table.compact(), or python -m \
                  lancemem maintain {0} --once",
                 self.uri
             )));

@@ -7,7 +7,7 @@ use lancemem_core::shard::Acknowledged;
 use lancemem_core::types::{Error, Result, ShardId};
 
 /// Shards that an error names; it counts the others.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// The result of a call on the table at `uri` that wrote to these shards.
 ///
@@ -81,7 +81,7 @@ pub(super) fn stopped(uri: &str, error: Error) -> Error {
 
 /// The shards by name, a few of them.
 fn named(shard_ids: &[ShardId]) -> String {
-    let names: Vec<String> = shard_ids.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    let names: Vec<String> = shard_ids.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     let word = if shard_ids.len() == 1 { "shard" } else { "shards" };
     let more = shard_ids.len() - names.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
