@@ -154,7 +154,7 @@ def _newer(
 def _beside_pylance(
     label: str, settings: Settings, pair: dict[str, Side], goal: Goal
 ) -> Comparison:
-    """Compare with pylance's LSM scan in few pairs of their own: its files are in memory by now."""
+    """Compare with pylance's LSM scan, in few pairs; the other sides have read its files before."""
     samples = interleave(settings, pair, min(SLOW_PAIRS, settings.pairs))
     ours, theirs = column(samples["first"], "ms"), column(samples["pylance"], "ms")
     return Comparison("scan", label, "pylance", "ms", ours, theirs, goal, inverse=True)
