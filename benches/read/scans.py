@@ -21,15 +21,13 @@ from benches.write.runner import Sample, Settings, Side, column, interleave
 from benches.write.stats import Comparison, Goal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from benches.read.tables import Above
 
 # A read, which returns the number of its rows.
 Read: TypeAlias = Callable[[], int]
 
 COUNT_ROWS = "Lance's count_rows()"
-# Of a side that takes seconds, where the others take milliseconds.
+# Pairs with a peer that takes seconds, where the other sides take milliseconds.
 SLOW_PAIRS = 3
 READS = {"all columns": None, "key only": ["id"], "count": ["id"]}
 # Against the plain scan, by what is read; then against pylance.
@@ -154,7 +152,7 @@ def _newer(
 def _beside_pylance(
     label: str, settings: Settings, pair: dict[str, Side], goal: Goal
 ) -> Comparison:
-    """Compare with pylance's LSM scan, in few pairs; the other sides have read its files before."""
+    """Compare with pylance's LSM scan, in few pairs. Its files are in the page cache."""
     samples = interleave(settings, pair, min(SLOW_PAIRS, settings.pairs))
     ours, theirs = column(samples["first"], "ms"), column(samples["pylance"], "ms")
     return Comparison("scan", label, "pylance", "ms", ours, theirs, goal, inverse=True)
@@ -177,7 +175,7 @@ def _by_position(
         snapshot = lancemem.open_table(uri).snapshot(consistency="flushed")
         return _timed(_ours(snapshot.scan(READS[what]), what), base_rows)
 
-    sides: dict[str, Callable[[Path], Sample]] = {
+    sides: dict[str, Side] = {
         "plain": lambda _: _timed(_plain(dataset, READS[what]), base_rows),
         "first": lambda _: first(),
     }
@@ -216,7 +214,7 @@ def deletes(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:
         lines = []
         for label, table, uri in (("pending", pending, uris[0]), ("compacted", compacted, uris[1])):
             again = _scan(table, None, [])
-            sides: dict[str, Callable[[Path], Sample]] = {
+            sides: dict[str, Side] = {
                 "plain": lambda _: _timed(_plain(dataset, None), expected),
                 "first": lambda _, uri=uri: _first(uri, "all columns", [], expected),  # type: ignore[misc]
                 "again": lambda _, again=again: _timed(_ours(again, "all columns"), expected),  # type: ignore[misc]
@@ -261,7 +259,7 @@ def filtered(settings: Settings, kind: str, base_rows: int) -> list[Comparison]:
         expected = base_rows // tables.TAGS
         condition = "tag = 7"
         scan = table.scan(filter=condition, consistency="flushed")
-        sides: dict[str, Callable[[Path], Sample]] = {
+        sides: dict[str, Side] = {
             "plain": lambda _: _timed(
                 lambda: sum(it.num_rows for it in dataset.to_batches(filter=condition)), expected
             ),

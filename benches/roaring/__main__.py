@@ -23,9 +23,9 @@ from benches import pages
 from benches.roaring.croaring import Figures, compile_loops, croaring
 from benches.roaring.page import RESULTS, Page, lines_of
 
-# Rows of more positions than the first have three turns, of more than the second one.
-MANY = 20_000_000
-MORE = 200_000_000
+# Rows of more positions have fewer turns: at most three, and one.
+THREE_TURNS_ABOVE = 20_000_000
+ONE_TURN_ABOVE = 200_000_000
 
 # Percent and max, then Java's milliseconds: add, serialize, deserialize, contains.
 JAVA: dict[tuple[int, int], tuple[float, float, float, float]] = {
@@ -71,6 +71,13 @@ def measure(loops: Path, percent: int, most: int, turns: int) -> tuple[Figures, 
     return rust, c
 
 
+def turns_of(most: int, wanted: int) -> int:
+    """Return how many turns a row of so many positions has."""
+    if most <= THREE_TURNS_ABOVE:
+        return wanted
+    return min(wanted, 3 if most <= ONE_TURN_ABOVE else 1)
+
+
 def named(text: str) -> tuple[int, int]:
     """Read a row's name, such as 20/2000000."""
     percent, _, most = text.partition("/")
@@ -92,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         loops = compile_loops(Path(folder))
         for percent, most in options.rows:
-            turns = options.turns if most <= MANY else min(options.turns, 3 if most <= MORE else 1)
+            turns = turns_of(most, options.turns)
             sides = measure(loops, percent, most, turns)
             lines = lines_of((percent, most), JAVA[percent, most], sides, turns)
             sys.stdout.write("\n".join([*lines, ""]))

@@ -45,8 +45,8 @@ def count_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def interleaved(rounds: int, *sides: Callable[[], Any]) -> list[float]:
-    """Time the sides in turn, and return the median of each; no first run counts."""
-    # In its first run a side also waits for Spark to compile its plan, and for Python to import.
+    """Run each side once, then time the sides in turn; return the median of each."""
+    # The first run also contains Spark's compilation of the plan, and the imports of Python.
     for side in sides:
         side()
     times = [[seconds(side) for side in sides] for _ in range(rounds)]

@@ -20,7 +20,7 @@ VARIABLE = "FSYNC_COUNT_FILE"
 SOURCE = Path(__file__).with_name("fsync_count.c")
 ROOT = Path(__file__).parents[2]
 # Seconds after which a child is killed: no bench may hang.
-LONGEST = 120
+MAX_SECONDS = 120
 
 
 def build_shim(folder: Path) -> Path | None:
@@ -49,7 +49,7 @@ def run_child(folder: Path, role: str, **options: Any) -> dict[str, Any]:  # noq
     done = subprocess.run(  # noqa: S603 - a module of ours
         [*command, json.dumps({"folder": str(folder), **options})],
         check=False,
-        timeout=LONGEST,
+        timeout=MAX_SECONDS,
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -23,7 +23,7 @@ KEYS = 4
 # A few rows per MemTable, so that flushes happen.
 CONFIG = lancemem.WriterConfig(max_memtable_rows=24)
 WRITES_A_CLAIM = 30
-LONGEST_PAUSE_SECONDS = 0.03
+MAX_PAUSE_SECONDS = 0.03
 # One in this many writes is followed by a compaction.
 COMPACT_EVERY = 40
 
@@ -47,7 +47,7 @@ class Contender:
     def run(self) -> None:
         """Claim the shard again and again, for the given number of claims."""
         while True:
-            time.sleep(self.chance.uniform(0, LONGEST_PAUSE_SECONDS))
+            time.sleep(self.chance.uniform(0, MAX_PAUSE_SECONDS))
             self.read()
             try:
                 with self.table.start_job(shard=0, config=CONFIG) as job:

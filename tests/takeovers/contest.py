@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONTENDERS = 4
-LONGEST_SLEEP_SECONDS = 0.15
+MAX_SLEEP_SECONDS = 0.15
 KILLS = 0.1
 
 
@@ -135,12 +135,12 @@ def run(folder: Path, told: dict[str, Any], seed: str, deadline_seconds: float) 
             if running[place].child.poll() is None:
                 sleeper = running[place].child.pid
                 os.kill(sleeper, signal.SIGSTOP)
-                time.sleep(chance.uniform(0, LONGEST_SLEEP_SECONDS))
+                time.sleep(chance.uniform(0, MAX_SLEEP_SECONDS))
                 os.kill(sleeper, signal.SIGCONT)
                 if chance.random() < KILLS:
                     running[place].end()
                     running[place] = start()
-            time.sleep(chance.uniform(0, LONGEST_SLEEP_SECONDS))
+            time.sleep(chance.uniform(0, MAX_SLEEP_SECONDS))
     contest = Contest()
     for process in every:
         ended = process.child.returncode

@@ -7,6 +7,7 @@ side is opened.
 
 from __future__ import annotations
 
+import resource
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +31,32 @@ QUICK: list[tuple[KeyKind, Order]] = [
 ]
 
 
-def _side(peer: type[Peer], kind: KeyKind, batches: list[Any], rows: int) -> Side:
+def side(peer: type[Peer], kind: KeyKind, batches: list[Any], rows: int) -> Side:
+    """Put the batches: the rate of the burst, its page faults, and the rate with the close."""
+
     def sample(folder: Path) -> Sample:
         opened = peer(folder, kind)
         put = opened.put
+        faults = _page_faults()
         begun = time.perf_counter()
         for batch in batches:
             put(batch)
         written = time.perf_counter()
+        faults = _page_faults() - faults
         opened.close()
         closed = time.perf_counter()
-        return {"rows/s": rows / (written - begun), "closed": rows / (closed - begun)}
+        return {
+            "rows/s": rows / (written - begun),
+            "closed": rows / (closed - begun),
+            "page faults": faults,
+        }
 
     return sample
+
+
+def _page_faults() -> int:
+    """Return those of this process that needed no disk: pages that it had not touched before."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _compare(settings: Settings, kind: KeyKind, order: Order, size: int) -> list[Comparison]:
@@ -50,8 +64,8 @@ def _compare(settings: Settings, kind: KeyKind, order: Order, size: int) -> list
     rows = (QUICK_ROWS if settings.quick else ROWS)[size]
     batches = batches_of(kind, order, rows, size)
     sides = {
-        "lancemem": _side(LancememPeer, kind, batches, rows),
-        "pylance": _side(PylancePeer, kind, batches, rows),
+        "lancemem": side(LancememPeer, kind, batches, rows),
+        "pylance": side(PylancePeer, kind, batches, rows),
     }
     found = interleave(settings, sides)
     return [

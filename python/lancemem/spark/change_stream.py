@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
     from lancemem.change_feed import ChangeFeed, ChangeFeedPart
 
-# So many parts are one for each fragment, whose number is a place in a snapshot.
+# The engine's limit on the parts of a read. Up to it each fragment is a part, and an offset records
+# the number of the part.
 _MAX_PARTS = 1 << 16
 _DONE = -1
 _UNCHOSEN = -1

@@ -105,7 +105,7 @@ def _widens(plan: str) -> bool:
 
 
 def _is_wide(plan: str, call: re.Match[str]) -> bool:
-    """Whether a call of such a function has no literal length, or a great one."""
+    """Whether a call of such a function has no literal length, or one above `MAX_LENGTH`."""
     if call[1] not in _LENGTH_AT:
         return True
     count, place = _LENGTH_AT[call[1]]

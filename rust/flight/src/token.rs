@@ -16,9 +16,9 @@ pub(crate) const HEADER: &str = "authorization";
 /// Hexadecimal digits of a generated token: 256 bits.
 const DIGITS: usize = 64;
 /// A shorter token could be guessed.
-const SHORTEST: usize = 16;
+const MIN_CHARACTERS: usize = 16;
 /// A longer token does not fit into the headers that a server accepts.
-const LONGEST: usize = 4_096;
+const MAX_CHARACTERS: usize = 4_096;
 
 /// The secret that gives access to a job's rows.
 #[derive(Clone)]
@@ -49,10 +49,10 @@ impl Token {
     /// or characters that are not visible ASCII.
     pub fn new(text: impl Into<String>) -> Result<Self> {
         let text = text.into();
-        let fits = (SHORTEST..=LONGEST).contains(&text.len());
+        let fits = (MIN_CHARACTERS..=MAX_CHARACTERS).contains(&text.len());
         if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::input(format!(
-                "a token has at least {SHORTEST} characters and at most {LONGEST}, all of them visible \
+                "a token has at least {MIN_CHARACTERS} characters and at most {MAX_CHARACTERS}, all of them visible \
                  ASCII"
             )));
         }
@@ -135,7 +135,7 @@ mod tests {
         assert!(!token.is_carried_by(&MetadataMap::new()));
         let error = Token::new("short-secret").unwrap_err().to_string();
         assert!(!error.contains("short-secret"), "{error}");
-        assert!(Token::new("x".repeat(LONGEST)).is_ok());
-        assert!(Token::new("x".repeat(LONGEST + 1)).is_err());
+        assert!(Token::new("x".repeat(MAX_CHARACTERS)).is_ok());
+        assert!(Token::new("x".repeat(MAX_CHARACTERS + 1)).is_err());
     }
 }

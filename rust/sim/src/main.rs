@@ -25,8 +25,8 @@ const TWICE: u64 = 100;
 const MAX_FAILURES: usize = 10;
 /// Hunts for a known bug, each from another seed.
 const HUNTS: usize = 9;
-const LONGEST_HUNT: u64 = 2_000;
-const LONGEST_WALK: Duration = Duration::from_mins(30);
+const MAX_HUNT: u64 = 2_000;
+const MAX_WALK: Duration = Duration::from_mins(30);
 
 /// What the command line and the environment ask for.
 struct Order {
@@ -247,7 +247,7 @@ const FAULTS: &[&str] = &[
 /// Visits every state of a machine.
 fn model(protocol: Protocol) -> ExitCode {
     let started = Instant::now();
-    let walk = walk(protocol, LONGEST_WALK);
+    let walk = walk(protocol, MAX_WALK);
     let (states, depth) = (walk.states, walk.depth);
     println!("{states} states, {depth} steps deep, {:.1} s", started.elapsed().as_secs_f64());
     match walk.broken {
@@ -271,7 +271,7 @@ fn hunt(puts: usize, threads: usize, longest: Duration) -> ExitCode {
                     let (at, hunt) = (turn / HUNTS as u64, turn % HUNTS as u64);
                     let known = *found.lock();
                     let is_over = known[..].iter().filter(|it| **it < u64::MAX).count() > HUNTS / 2
-                        || at >= LONGEST_HUNT
+                        || at >= MAX_HUNT
                         || started.elapsed() > longest;
                     if is_over {
                         return;

@@ -537,8 +537,8 @@ impl RowSchema {
     pub(super) fn accepted(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<AcceptedRows> {
         if let Some(place) = columns.iter().position(|column| shows_too_many(column)) {
             return Err(Error::input(format!(
-                "column '{}' has more than {MAX_VALUES} zero-width values (null type, empty structs) in \
-                 one batch; write fewer rows at a time",
+                "column '{}' has more than {MAX_VALUES} zero-width values (null type, empty \
+                 structs) in one batch; write fewer rows at a time",
                 self.storage.field(place).name()
             )));
         }

@@ -104,7 +104,7 @@ pub(super) fn count(counter: &AtomicU64, amount: usize) {
 }
 
 /// A longer wait counts as this: one hour, up to which a histogram takes less than 200 KiB.
-const LONGEST_US: u64 = 3_600_000_000;
+const MAX_WAIT_US: u64 = 3_600_000_000;
 
 /// How long something took, each time, to three digits.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Waits {
             // Not `saturating_record`, which never makes room: it would count every longer wait as
             // 2 us.
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            let _ = waits.record(time.min(LONGEST_US));
+            let _ = waits.record(time.min(MAX_WAIT_US));
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
             waits.record(Duration::from_micros(micros));
         }
         for (nth, micros) in (1_u32..).zip(times) {
-            let expected = micros.min(LONGEST_US);
+            let expected = micros.min(MAX_WAIT_US);
             let found = waits.quantile_us(f64::from(nth) / 6.0 - 0.01);
             assert!(found.abs_diff(expected) <= expected / 1000, "{found} is not {expected}");
         }

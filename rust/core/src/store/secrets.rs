@@ -14,15 +14,15 @@ use parking_lot::RwLock;
 use crate::types::PerProcess;
 
 /// Shorter values protect nothing, and texts would lose ordinary words.
-const SHORTEST: usize = 8;
+const MIN_BYTES: usize = 8;
 const SHOWN: &str = "******";
 /// Values that are hidden at most, the newest: a process that lives for months is given a new token
 /// every hour.
 const MAX_SECRETS: usize = 4_000;
 /// How many layers of escapes are undone: an answer may quote another answer.
 const MAX_ESCAPED: usize = 3;
-/// Characters of the longest name or number in an entity.
-const LONGEST_ENTITY: usize = 8;
+/// The most bytes of a name or a number in an entity.
+const MAX_ENTITY_BYTES: usize = 8;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const BASE64_OF_URLS: &[u8; 64] =
@@ -77,7 +77,7 @@ fn base64_within(value: &[u8], before: usize, alphabet: &[u8; 64]) -> String {
 /// Keeps `value` out of every text that [`scrub`] returns from now on, also in base64, in
 /// hexadecimal, and with any of its characters escaped as in addresses, in XML or in JSON.
 pub fn hide(value: &str) {
-    if value.len() < SHORTEST {
+    if value.len() < MIN_BYTES {
         return;
     }
     let mut hidden = HIDDEN.get().write();
@@ -195,7 +195,7 @@ fn escaped(text: &str) -> Option<(char, usize)> {
         return Some((sign, 2));
     }
     let rest = text.strip_prefix('&')?;
-    let end = rest.bytes().take(LONGEST_ENTITY + 1).position(|sign| sign == b';')?;
+    let end = rest.bytes().take(MAX_ENTITY_BYTES + 1).position(|sign| sign == b';')?;
     let name = &rest[..end];
     let sign = match name {
         "amp" => '&',

@@ -17,7 +17,7 @@ use crate::types::{
     Error, Generation, MaxBytes, Result, ShardId, Txns, WalPosition, WriterConfig, WriterEpoch,
 };
 
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts at one position of a sentinel that met a conflict and left nothing.
 const MAX_CONFLICTS: usize = 16;
 /// An append is acknowledged only with a proof of ownership that is younger than this.
@@ -81,7 +81,7 @@ impl WalAppender {
             backoff: Backoff::exponential(
                 config.max_wal_persist_retries.saturating_add(1),
                 config.wal_persist_retry_base_delay,
-                LONGEST_PAUSE,
+                MAX_PAUSE,
             ),
         })
     }

@@ -20,13 +20,13 @@ static ORDERED_ROWS: AtomicUsize = AtomicUsize::new(MIN_ORDERED_ROWS);
 
 /// Bytes of vectors of a MemTable from which on they are assigned to lists.
 #[must_use]
-pub fn least_vector_bytes() -> usize {
+pub fn min_vector_bytes() -> usize {
     VECTOR_BYTES.load(Ordering::Relaxed)
 }
 
 /// Rows of a MemTable from which on a filter asks its ordered indexes.
 #[must_use]
-pub fn least_ordered_rows() -> usize {
+pub fn min_ordered_rows() -> usize {
     ORDERED_ROWS.load(Ordering::Relaxed)
 }
 

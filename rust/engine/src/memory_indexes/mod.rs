@@ -17,7 +17,7 @@ mod scalars;
 mod texts;
 mod vectors;
 
-pub use bounds::{least_ordered_rows, least_vector_bytes, set_bounds};
+pub use bounds::{min_ordered_rows, min_vector_bytes, set_bounds};
 pub use filling::filled_so_far;
 pub use makers::{IndexMakers, orders_of};
 pub use scalars::{MakeOrder, MemoryOrder, Wanted};

@@ -28,21 +28,22 @@ use lance_linalg::kernels::{normalize_arrow, normalize_fsl};
 use lancemem_core::memtable::{MakeIndex, SecondaryIndex};
 use parking_lot::{Mutex, RwLock};
 
-use super::bounds::least_vector_bytes;
+use super::bounds::min_vector_bytes;
 
 /// Rows that are assigned at a time.
 const BLOCK_ROWS: usize = 1_024;
 /// Without the caller's number of partitions, those are read whose centroid is up to this much
 /// farther than the nearest one, relative to it.
 const MARGIN: f32 = 0.4;
-/// The least of them: this many, and one in `MIN_PART`. By dot product the nearest centroids say
-/// less about the nearest rows.
+/// The least number of them: `MIN_PROBES`, or all divided by `MIN_PROBES_DIVISOR` where that is more.
+/// By dot product the nearest centroids predict the nearest rows less well.
 const MIN_PROBES: usize = 12;
-const MIN_PART: usize = 8;
-const MIN_PART_OF_DOT: usize = 3;
-/// The most of them, where they hold enough rows: this many, and one in `MAX_PART`.
+const MIN_PROBES_DIVISOR: usize = 8;
+const MIN_PROBES_DIVISOR_DOT: usize = 3;
+/// The greatest number of them where they hold enough rows: `MAX_PROBES`, or all divided by
+/// `MAX_PROBES_DIVISOR` where that is more.
 const MAX_PROBES: usize = 32;
-const MAX_PART: usize = 4;
+const MAX_PROBES_DIVISOR: usize = 4;
 /// Rows in the lists for each row of the result.
 const ROWS_A_RESULT: usize = 32;
 
@@ -194,9 +195,13 @@ impl Centroids {
     /// How many of the nearest partitions are read at least, and at most.
     fn bounds(&self, probes: Probes, distances: &[f32]) -> (usize, usize) {
         let all = distances.len();
-        let part = if self.metric == DistanceType::Dot { MIN_PART_OF_DOT } else { MIN_PART };
+        let part = if self.metric == DistanceType::Dot {
+            MIN_PROBES_DIVISOR_DOT
+        } else {
+            MIN_PROBES_DIVISOR
+        };
         let least = MIN_PROBES.max(all / part);
-        let most = least.max(MAX_PROBES).max(all / MAX_PART);
+        let most = least.max(MAX_PROBES).max(all / MAX_PROBES_DIVISOR);
         let near = distances.first().map_or(0, |nearest| {
             let limit = nearest + nearest.abs() * MARGIN;
             distances.partition_point(|distance| *distance <= limit)
@@ -276,7 +281,7 @@ impl SecondaryIndex for MemoryLists {
         let added = waiting.rows + self.lists.read().assigned;
         debug_assert!(waiting.is_broken || added == first_row, "rows are added in their order");
         waiting.push(vectors);
-        if waiting.is_broken || waiting.bytes < least_vector_bytes() {
+        if waiting.is_broken || waiting.bytes < min_vector_bytes() {
             return;
         }
         while let Some(block) = waiting.take_block() {

@@ -34,7 +34,7 @@ use crate::errors::{Context, from_datafusion};
 /// each, and a stack overflow aborts the process.
 const MAX_IN_A_CHAIN: usize = 1_000;
 /// Most levels of a condition: a chain, inside as many parentheses as the parser accepts.
-const DEEPEST: usize = MAX_IN_A_CHAIN + 100;
+const MAX_DEPTH: usize = MAX_IN_A_CHAIN + 100;
 /// Conditions from which a chain becomes a balanced tree; shorter chains keep their shape.
 const LONG_CHAIN: usize = 64;
 /// Most words of SQL in such a chain, where a sign counts as two. A comparison has three of them,
@@ -438,7 +438,7 @@ fn refuse_other_rows(expression: &Expr, action: &str) -> Result<()> {
 fn refuse_deep(expression: &Expr) -> Result<()> {
     let mut open = vec![(expression, 0)];
     while let Some((expression, depth)) = open.pop() {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(too_long("filter"));
         }
         let visited = expression.apply_children(|part| {

@@ -17,7 +17,7 @@ use lancemem_core::memtable::MemTableView;
 use super::Filter;
 use super::key_range::Domain;
 use crate::memory_indexes::{
-    MakeOrder, MemoryOrder, Wanted, filled_so_far, least_ordered_rows, orders_of,
+    MakeOrder, MemoryOrder, Wanted, filled_so_far, min_ordered_rows, orders_of,
 };
 use crate::schema::StoredColumns;
 use crate::snapshot::{Snapshot, Source};
@@ -67,7 +67,7 @@ impl OrderedFilter {
 }
 
 fn is_large(view: &MemTableView) -> bool {
-    view.rows() >= least_ordered_rows()
+    view.rows() >= min_ordered_rows()
 }
 
 /// The rows of one MemTable that may meet a filter.

@@ -30,7 +30,7 @@ use super::request::SearchRequest;
 use super::table_index::TableIndex;
 use super::top_k::TopKStep;
 use crate::errors::Context;
-use crate::memory_indexes::{Probes, least_vector_bytes};
+use crate::memory_indexes::{Probes, min_vector_bytes};
 use crate::plan::{
     Filter, LeafExec, OrderedFilter, Pruned, ScanPlan, ScanRequest, ScanSources, filtered,
     projected,
@@ -163,7 +163,7 @@ impl Planner<'_> {
         let row_bytes =
             request.column.width * request.column.element.primitive_width().unwrap_or(0);
         let is_large = |source: &FlatSource| {
-            source.memtable().is_some_and(|it| it.rows() * row_bytes >= least_vector_bytes())
+            source.memtable().is_some_and(|it| it.rows() * row_bytes >= min_vector_bytes())
         };
         let lists = match index {
             Some(index) if flat.iter().any(is_large) => {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::*;
 
-const LONGEST: Duration = Duration::from_mins(5);
+const MAX_WALK: Duration = Duration::from_mins(5);
 const A_SOAK: Duration = Duration::from_mins(30);
 
 /// Three writers with a write each, and everything else that the machine can do.
@@ -71,10 +71,10 @@ fn keeps_every_promise(protocol: Protocol, longest: Duration, least: usize) {
 
 #[test]
 fn no_reachable_state_breaks_a_promise() {
-    keeps_every_promise(THREE_WRITERS, LONGEST, 2_000_000);
-    keeps_every_promise(TWO_WRITERS, LONGEST, 300_000);
-    keeps_every_promise(Protocol { queued: 2, ..Protocol::new(2, 3) }, LONGEST, 1_000_000);
-    keeps_every_promise(BARE, LONGEST, 40_000);
+    keeps_every_promise(THREE_WRITERS, MAX_WALK, 2_000_000);
+    keeps_every_promise(TWO_WRITERS, MAX_WALK, 300_000);
+    keeps_every_promise(Protocol { queued: 2, ..Protocol::new(2, 3) }, MAX_WALK, 1_000_000);
+    keeps_every_promise(BARE, MAX_WALK, 40_000);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_model_finds_each_bug_that_is_put_into_it() {
     let of_two = OF_TWO_WRITERS.into_iter().map(|mutant| Protocol { mutant, ..TWO_WRITERS });
     let of_three = OF_THREE_WRITERS.into_iter().map(|mutant| Protocol { mutant, ..BARE });
     for protocol in of_two.chain(of_three) {
-        assert!(walk(protocol, LONGEST).broken.is_some(), "{protocol:?}");
+        assert!(walk(protocol, MAX_WALK).broken.is_some(), "{protocol:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn the_model_finds_each_bug_that_is_put_into_it() {
 #[test]
 fn a_replay_that_reads_on_behind_its_sentinel_shows_no_reader_what_it_found() {
     for protocol in [SMALL, BARE] {
-        keeps_every_promise(Protocol { mutant: "B4-behind", ..protocol }, LONGEST, 1_000);
+        keeps_every_promise(Protocol { mutant: "B4-behind", ..protocol }, MAX_WALK, 1_000);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::schema::{in_table, refuse_structs_of_old_formats};
 /// The metadata of a field with its place in the primary key, from 1.
 pub(super) const KEY_POSITION: &str = "lance-schema:unenforced-primary-key:position";
 /// Levels of nested types. Readers of Arrow IPC messages stop at 64 levels of message tables.
-const DEEPEST: usize = 48;
+const MAX_LEVELS: usize = 48;
 const BLOB: &str = "Lance keeps the bytes of a blob column outside of its rows; use large_binary";
 
 /// The schema with its key in the metadata that Lance reads.
@@ -118,9 +118,9 @@ fn why_unstorable(field: &Field, depth: usize) -> Option<String> {
     if let Some(reason) = why_foreign(field) {
         return Some(reason.to_owned());
     }
-    if depth > DEEPEST {
+    if depth > MAX_LEVELS {
         return Some(format!(
-            "nested types are limited to {DEEPEST} levels, deeper ones cannot be read from the log"
+            "nested types are limited to {MAX_LEVELS} levels, deeper ones cannot be read from the log"
         ));
     }
     let why_unstorable = |part: &Field| why_unstorable(part, depth + 1);

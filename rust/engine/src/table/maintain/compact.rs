@@ -42,7 +42,7 @@ const DAMAGED_PLANS: u32 = 3;
 /// Attempts to rewrite dead fragments beside concurrent commits.
 const MAX_REWRITES: usize = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// The generations that one or several commits moved.
 #[derive(Debug, Default)]
@@ -212,7 +212,7 @@ impl Table {
         sources: Sources,
     ) -> Result<Moved> {
         let mut compaction = self.plan_compaction(settings, sources).await?;
-        let mut backoff = Backoff::exponential(MAX_ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::exponential(MAX_ATTEMPTS, FIRST_PAUSE, MAX_PAUSE);
         let mut failures = 0;
         loop {
             if compaction.moved().next().is_some() && !settings.dry_run {

@@ -89,7 +89,7 @@ struct PendingRows {
 
 /// Bytes of the longest name of a bulk write. The name is part of the name of a file, which has at
 /// most 255 bytes on most disks.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
 impl Table {
     /// Starts a bulk write. Claims no shard.
@@ -246,9 +246,9 @@ async fn decide(catalog: &Catalog, write: &str, decision: &'static [u8]) -> Resu
             "'{write}' cannot name a bulk write: it must be usable as the name of a file"
         )));
     }
-    if write.len() > LONGEST_NAME {
+    if write.len() > MAX_NAME_BYTES {
         return Err(Error::input(format!(
-            "a name of {} bytes cannot name a bulk write: a name is limited to {LONGEST_NAME} bytes",
+            "a name of {} bytes cannot name a bulk write: a name is limited to {MAX_NAME_BYTES} bytes",
             write.len()
         )));
     }
