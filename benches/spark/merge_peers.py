@@ -84,7 +84,7 @@ def lines(
     for engine in case.engines:
         label = NAMES[name, engine]
         if engine in failed:
-            made.append(f"| {case.title} | {label} | not run: {failed[engine]} | | | | |")
+            made.append(f"| {case.title} | {label} | {failed[engine]} | | | | |")
             continue
         runs = found[engine]
         label += f" (Spark {runs[0]['spark']})"

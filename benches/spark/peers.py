@@ -86,7 +86,7 @@ def measure(name: str, case: Case, rounds: int, minutes: int) -> list[str]:
     lines = []
     for engine in case.engines:
         if engine in failed:
-            lines.append(f"| {case.title} | {NAMES[engine]} | not run: {failed[engine]} | |")
+            lines.append(f"| {case.title} | {NAMES[engine]} | {failed[engine]} | |")
             continue
         runs = found[engine]
         share = "" if engine == case.engines[0] else f"{_cost(name, runs) / ours:.1f} x"
@@ -107,7 +107,7 @@ def take_turns(
         minutes: The limit of one run.
 
     Returns:
-        What each engine printed, round by round, and why the others failed.
+        What each engine printed, round by round, and why the others have no result.
 
     Raises:
         RuntimeError: The first engine failed: without it the case has no comparison.
@@ -182,7 +182,7 @@ def run(engine: str, name: str, case: Case, minutes: int) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"not done after {minutes} minutes") from None
     if done.returncode:
-        raise RuntimeError(_reason(done.stderr))
+        raise RuntimeError(f"not run: {_reason(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
