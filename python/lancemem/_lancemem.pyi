@@ -1656,8 +1656,9 @@ class Table:
                 Default: 0.5.
             bytes_per_second: Limit on the bytes that are read of the base table and of the
                 SSTables, and written. Default: no limit.
-            flush: Flush all logs first, as `Table.flush` does: jobs that run on the table are
-                stopped. Then every row reaches the base table. Default: False.
+            flush: Flush all logs first, as `Table.flush` does: jobs of this process flush and go
+                on, and a job of another process makes the call raise `ShardHeldError`. Then every
+                row reaches the base table. Default: False.
             count_logs: Count the rows that stay in logs. This reads each log entry that no flush
                 has covered. Default: True.
             progress: A function that is called with a `lancemem.Progress` on this thread while the

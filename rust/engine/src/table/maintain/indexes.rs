@@ -38,9 +38,10 @@ use plan::{PlannedIndex, is_reserved};
 
 const CREATING: &str = "creating an index of the base table";
 const DROPPING: &str = "dropping an index of the base table";
-/// Attempts to create an index. After a commit that moved its rows it is built again.
+/// Attempts of a call that builds an index, or segments of indexes. After a commit that moved its
+/// rows, or that changed the same index, it builds again.
 const MAX_BUILDS: usize = 8;
-/// Attempts to update indexes beside concurrent commits.
+/// Attempts of a compaction to update indexes. The next compaction starts again.
 pub(super) const MAX_UPDATES: usize = 3;
 /// Attempts to drop an index, which reads and writes nothing but a version.
 const MAX_DROPS: usize = 50;
@@ -186,7 +187,7 @@ impl Table {
             update_indexes(&base, options).boxed().await?;
             Ok(before)
         };
-        let before = retried(&self.catalog, MAX_UPDATES, update).await?;
+        let before = retried(&self.catalog, MAX_BUILDS, update).await?;
         let after = Listed::of(&*self.catalog.latest_base().await?).await?;
         Ok(after.iter().filter_map(|index| change(&before, index)).collect())
     }

@@ -37,6 +37,13 @@ async fn put_in_base(table: &Arc<Table>, ids: std::ops::Range<i64>) {
     table.compact().await.unwrap();
 }
 
+async fn put_uncovered(table: &Arc<Table>, ids: std::ops::Range<i64>) {
+    table.upsert(&rows(ids)).await.unwrap();
+    table.flush().await.unwrap();
+    let settings = CompactionSettings::default().with_update_indexes(false);
+    table.compact_with(&settings).await.unwrap();
+}
+
 async fn open(folder: &Path) -> Dataset {
     DatasetBuilder::from_uri(folder.to_str().unwrap()).load().await.unwrap()
 }
@@ -118,4 +125,29 @@ async fn of_two_builds_of_one_name_the_later_one_says_that_it_is_taken() {
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("pass replace=True"), "{text}");
     assert_eq!(counts(&table.indexes().await.unwrap()), [("v_idx", 10, 0)]);
+}
+
+#[tokio::test]
+async fn an_update_that_others_overtake_five_times_is_made_a_sixth_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table_in(folder.path()).await;
+    let options = TableIndexOptions::default();
+    table.create_index("v", TableIndexType::BTree, &options).await.unwrap();
+    let other = Table::open(folder.path().to_str().unwrap()).await.unwrap();
+    put_uncovered(&other, 10..12).await;
+    let uri = table.latest_base().await.unwrap().uri().to_owned();
+    let mut gate = hold(Hold::Indexes, &uri);
+    let meanwhile = async {
+        for turn in 0..5 {
+            gate.wait_for_visitors(1).await;
+            open(folder.path()).await.optimize_indices(&OptimizeOptions::append()).await.unwrap();
+            put_uncovered(&other, 12 + 2 * turn..14 + 2 * turn).await;
+            let next = hold(Hold::Indexes, &uri);
+            std::mem::replace(&mut gate, next).open();
+        }
+        gate.open();
+    };
+    let (changed, ()) = futures::join!(table.optimize_indexes(None, None), meanwhile);
+    assert_eq!(changed.unwrap().iter().map(|it| it.added_rows).collect::<Vec<_>>(), [2]);
+    assert_eq!(counts(&table.indexes().await.unwrap()), [("v_idx", 22, 0)]);
 }
