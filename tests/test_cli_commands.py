@@ -203,6 +203,9 @@ def test_values_that_json_lacks_are_text(make_table: MakeTable, call: Call) -> N
     table = make_table(schema)
     table.upsert(pa.table([[b"\xff"], [0], [float("nan")]], schema=schema))
     assert call("scan", table.uri) == [{"id": "/w==", "at": "1970-01-01T00:00:00", "x": "nan"}]
+    table.compact(flush=True)
+    (change,) = call("changes", table.uri)
+    assert (change["id"], change["x"]) == ("/w==", "nan")
 
 
 def test_search_finds_the_nearest_rows(table_uri: str, call: Call) -> None:
@@ -395,6 +398,18 @@ def test_damage_of_a_log_is_exit_code_1_and_truncate_wal_drops_it(
     has_keys("truncate-wal", dropped)
     assert dropped["findings"][0]["copy"]
     call("verify", fresh.uri)
+
+
+def test_damage_that_verify_cannot_look_behind_is_exit_code_1_too(
+    table: lancemem.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.upsert(rows(range(3)))
+    shard = table.shards()[0].shard_id
+    for manifest in Path(table.uri, "_mem_wal", shard, "manifest").glob("*.binpb"):
+        manifest.write_bytes(b"garbage")
+    assert run(["verify", table.uri]) == 1
+    assert capsys.readouterr().err.startswith("CorruptionError: ")
+    assert run(["count", table.uri]) == 2
 
 
 def test_the_commands_of_one_part_are_the_plain_ones(

@@ -117,7 +117,7 @@ def test_the_seed_is_printed_where_none_was_given(folder: Path) -> None:
 
 
 def test_a_test_that_is_out_of_time_has_told_its_seed_before(folder: Path) -> None:
-    command = "python -m pytest test_them.py -k hangs --timeout 2"
+    command = "python -m pytest test_them.py -k hangs --timeout 10"
     [line] = again(run(command, folder, LANCEMEM_SEED="7"))
     assert line.startswith(
         "LANCEMEM_SEED=7 python -m pytest -m '' test_them.py::test_that_hangs  #"

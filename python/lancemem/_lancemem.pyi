@@ -1251,8 +1251,9 @@ class Table:
     ) -> TableWriter:
         """Open a writer, which takes rows of all shards.
 
-        Claims no shard yet: the first rows of a shard start its job. Where a job of this process
-        runs on a shard, the writer shares it, and does not close it.
+        Claims no shard yet: the first rows of a shard start its job. As with `start_job`, a job of
+        another process stops there with `WriterFencedError`. Where a job of this process runs on a
+        shard, the writer shares it, and does not close it.
 
         Args:
             config: Settings of the jobs that the writer starts. Default: the table's.
@@ -1439,14 +1440,15 @@ class Table:
             columns: The columns of the result. Default: all columns.
             filter: A condition on the newest row of each key, as in `scan`. Default: every row.
             metric: "l2" (squared), "cosine" (one minus the cosine), "dot" (one minus the product),
-                or "hamming" of uint8. Default: that of the column's index, else "l2".
+                or "hamming" of uint8. Default: that of the column's index, else "l2", or "hamming"
+                for uint8.
             nprobes: How many partitions of an index are searched, no fewer and no more. Default:
                 Lance's choice.
             minimum_nprobes: The least number of partitions. Default: as `nprobes`.
             maximum_nprobes: The largest number of partitions. Default: as `nprobes`.
             ef: The number of candidates in an HNSW graph. Default: Lance's choice.
             refine_factor: Candidates of an index for each row of the result, whose exact distances
-                decide. Default: 4 for IVF_PQ and IVF_RQ, 2 for IVF_SQ and graphs, else 1.
+                decide. Default: 4 with PQ or RQ, 2 with SQ and for IVF_HNSW_FLAT, 1 for IVF_FLAT.
             distance_range: The least distance, and the distance that all are below. None for no
                 bound. Default: every distance.
             prefilter: Whether `filter` chooses the rows that are compared. If not, it chooses among
@@ -1699,7 +1701,7 @@ class Table:
 
         A job enters the mode when it starts. `upsert`, `delete`, `flush` and bulk writes leave the
         look-up to the next job, to `write_deletion_vectors` or to `python -m lancemem maintain`.
-        Rows without a look-up are compared by key.
+        With a flushed changelog `flush` looks up too. Rows without a look-up are compared by key.
 
         With a stored changelog each compaction stores the changes of its version, which `changes`
         then reads instead of deriving them. They stay readable after the version is cleaned up.
@@ -1723,9 +1725,9 @@ class Table:
 
         Raises:
             InvalidInputError: No setting is named, `changelog` has no such value, the table has no
-                primary key (`deletion_vectors`, "flushed"), it has a column with one of the names
-                that a change feed adds (`changelog`), or "flushed" goes without deletion-vector
-                mode.
+                primary key (`deletion_vectors`, "flushed") or has a merge rule ("flushed"), it has
+                a column with one of the names that a change feed adds (`changelog`), or "flushed"
+                goes without deletion-vector mode.
 
         Example:
             table.alter(deletion_vectors=True)
@@ -1772,6 +1774,9 @@ class Table:
         - staged SSTables, and records of bulk writes, after a week;
         - shard manifests of more than a day ago;
         - pages of the record index that no run has any more;
+        - stored changes that are older than `changelog_retention` and that no consumer needs;
+        - merged rows of SSTables that are not the newest, and remembered deletes that no version
+          lists;
         - files of the base table that no version names and that are a week old.
 
         Args:

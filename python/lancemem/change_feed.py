@@ -198,7 +198,8 @@ class TableChangeFeeds(_lancemem.Table):
         Args:
             name: Its name: letters, digits, ".", "-" and "_". One process at a time uses it.
             since: Where a new consumer starts, as in `changes`. Ignored where the consumer has a
-                position. Default: with every row of the table as an insert.
+                position. Default: with every row of the table as an insert; at level "flushed" with
+                the changes that are left, which a collection may remove before the first `commit`.
             level: "committed" or "flushed", as in `changes`. With "flushed" collections leave the
                 changes behind the position of the consumer.
             columns: As in `changes`.

@@ -7,14 +7,13 @@ Owns its arguments and the lines. Does not own the feed (`Table.changes`), or si
 from __future__ import annotations
 
 import argparse
-import base64
-import json
 import sys
 import threading
-from datetime import date, datetime, time, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import lancemem
+from lancemem.json_text import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +93,7 @@ def lines(table: lancemem.Table, options: argparse.Namespace) -> Iterator[str]:
     if options.follow and options.until is not None:
         raise lancemem.InvalidInputError("--follow has no end: leave out --until")
     text = _text_of_shard if options.level in _POSITIONS else _text
-    line = _json if options.json else text
+    line = json_text if options.json else text
     since = options.since
     while True:
         try:
@@ -128,7 +127,7 @@ def _state(text: str) -> int | datetime | str:
 def _text(row: dict[str, Any]) -> str:
     values = {name: value for name, value in row.items() if name not in _ADDED}
     told = f"{row['_commit_version']} {row['_commit_timestamp'].isoformat()} {row['_change_type']}"
-    return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
+    return f"{told} {json_text(values)}"
 
 
 def _text_of_shard(row: dict[str, Any]) -> str:
@@ -136,19 +135,4 @@ def _text_of_shard(row: dict[str, Any]) -> str:
     # Changes of flushes have no row.
     place = [str(row[name]) for name in _ADDED_BY_SHARD[1:] if name in row]
     told = f"{':'.join(place)} {row['_change_type']}"
-    return f"{told} {json.dumps(values, default=_plain, ensure_ascii=False)}"
-
-
-def _json(row: dict[str, Any]) -> str:
-    return json.dumps(row, default=_plain, ensure_ascii=False)
-
-
-def _plain(value: object) -> object:
-    """Return a value that JSON lacks as text; bytes in base64."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return str(value)
+    return f"{told} {json_text(values)}"

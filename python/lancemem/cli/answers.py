@@ -6,10 +6,8 @@ Owns: the forms. Does not own: which values a command prints.
 from __future__ import annotations
 
 import base64
-import json
-import math
 import sys
-from datetime import date, datetime, time, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,6 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 import lancemem
+from lancemem.json_text import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,6 @@ __all__ = [
     "fields",
     "grid",
     "json_line",
-    "plain",
     "say",
     "say_all",
     "way_out",
@@ -104,11 +102,7 @@ def say_all(lines: Iterable[str]) -> None:
 
 def json_line(value: object) -> None:
     """Print a value as one line of JSON. NaN and infinities, which JSON lacks, are text."""
-    try:
-        text = json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(value), default=plain, ensure_ascii=False)
-    say(text)
+    say(json_text(value))
 
 
 def answer(value: object, *texts: str, as_json: bool) -> None:
@@ -125,16 +119,6 @@ def answer(value: object, *texts: str, as_json: bool) -> None:
         say_all(texts)
 
 
-def _finite(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return value
-
-
 def fields(value: object) -> dict[str, Any]:
     """Return the fields of a result under the names of its class."""
     names = [name for name in dir(type(value)) if not name.startswith("_")]
@@ -147,17 +131,6 @@ def _nested(value: object) -> object:
     if type(value).__module__.startswith("lancemem"):
         return fields(value)
     return value
-
-
-def plain(value: object) -> object:
-    """Return a value that JSON lacks as text; bytes in base64, a duration in seconds."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | time | datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return str(value)
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -202,7 +175,7 @@ def shown(value: object, characters: int = _CHARACTERS) -> str:
         return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
-    text = str(plain(value) if isinstance(value, bytes) else value)
+    text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 

@@ -92,12 +92,16 @@ class _Command(TyperCommand):
         super().__init__(name, **{**settings, "rich_markup_mode": None})
 
 
-def command(name: str, panel: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def command(
+    name: str, panel: str, *, verifies: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a command whose errors become words and an exit code.
 
     Args:
         name: Its name.
         panel: The part of the help that lists it.
+        verifies: Whether it looks for damage, so that damage which keeps it from going on is its
+            answer too.
 
     Returns:
         A decorator. The command returns its exit code, or None for 0.
@@ -107,14 +111,20 @@ def command(name: str, panel: str) -> Callable[[Callable[..., Any]], Callable[..
         @app.command(name, cls=_Command, rich_help_panel=panel)
         @functools.wraps(body)
         def called(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the command
-            raise typer.Exit(_code_of(body, arguments, options))
+            code = _code_of(body, arguments, options, DAMAGED if verifies else FAILED)
+            raise typer.Exit(code)
 
         return called
 
     return register
 
 
-def _code_of(body: Callable[..., int | None], arguments: Any, options: dict[str, Any]) -> int:  # noqa: ANN401
+def _code_of(
+    body: Callable[..., int | None],
+    arguments: Any,  # noqa: ANN401 - those of the command
+    options: dict[str, Any],
+    code_of_damage: int,
+) -> int:
     as_json = bool(options.get("as_json"))
     try:
         return body(*arguments, **options) or DONE
@@ -127,7 +137,7 @@ def _code_of(body: Callable[..., int | None], arguments: Any, options: dict[str,
         return DONE
     except (lancemem.LancememError, OSError, ModuleNotFoundError) as error:
         _say_error(error, as_json)
-        return FAILED
+        return code_of_damage if isinstance(error, lancemem.CorruptionError) else FAILED
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception:  # noqa: BLE001 - the exit code reports it, and the trace is printed

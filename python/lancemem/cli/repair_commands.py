@@ -15,7 +15,7 @@ from lancemem.cli.app import DAMAGED, DONE, REPAIR, command
 from lancemem.cli.arguments import Bars, Json, ShardName, Uri, Yes
 
 
-@command("verify", REPAIR)
+@command("verify", REPAIR, verifies=True)
 def verify(uri: Uri, shard: ShardName = None, progress: Bars = None, as_json: Json = False) -> int:
     """Look for damage in logs, SSTables and the record index. Damage is exit code 1."""
     table = lancemem.open_table(uri)

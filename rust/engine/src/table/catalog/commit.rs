@@ -4,6 +4,7 @@
 //! Does not own: the operation, or the commit itself (`crate::compaction`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lance::Dataset;
 use lance::dataset::transaction::Operation;
@@ -14,6 +15,15 @@ use super::Catalog;
 use crate::compaction::{Beside, commit_exactly};
 use crate::errors::Context;
 use crate::sstable::sync_version_of;
+
+/// Pauses after a concurrent commit. Another program's commits come in bursts, and end.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
+
+/// At most `max_attempts` to commit beside other programs, with pauses between them.
+pub(super) const fn beside_commits(max_attempts: usize) -> Backoff {
+    Backoff::exponential(max_attempts, FIRST_PAUSE, MAX_PAUSE)
+}
 
 impl Catalog {
     /// Commits the operation that `plan` returns for the newest base version. Plans again after a
@@ -27,7 +37,7 @@ impl Catalog {
         plan: impl Fn(Arc<Dataset>) -> P,
     ) -> Result<u64> {
         self.writable_store(self.defaults.fsync).await?;
-        let mut backoff = Backoff::at_once(max_attempts);
+        let mut backoff = beside_commits(max_attempts);
         loop {
             let base = self.latest_base().await?;
             let operation = plan(base.clone()).await?;

@@ -21,11 +21,12 @@ use lancemem_core::format::reconcile::KEY_MARK;
 use lancemem_core::format::{Sharding, paths};
 use lancemem_core::merge::{MergeRule, RuleError, RuleOptions};
 use lancemem_core::shard::retire;
-use lancemem_core::store::{Backoff, ManifestStore, Store};
+use lancemem_core::store::{ManifestStore, Store};
 use lancemem_core::types::{Error, ErrorKind, Generation, Result, ShardId, WriterConfig};
 use uuid::Uuid;
 
 use super::claims::ShardTurns;
+use super::commit::beside_commits;
 use super::location::Location;
 use super::maintenance_config::MaintenanceConfig;
 use super::merge_functions::{checked_rule, rule_for};
@@ -429,7 +430,7 @@ async fn with_index(
     defaults: &HashMap<String, String>,
     action: &str,
 ) -> Result<Dataset> {
-    let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
+    let mut backoff = beside_commits(MAX_ATTEMPTS);
     loop {
         let rule = rule_for(base.uri(), base.schema(), &key_of(&base)?, rule)?;
         let added = add_index(&base, sharding, rule.as_ref(), defaults).await.context(action);

@@ -5,17 +5,17 @@
 
 use async_recursion::async_recursion as boxed;
 use lance::Dataset;
-use lancemem_core::store::Backoff;
 use lancemem_core::types::Result;
 
 use super::Catalog;
+use super::commit::beside_commits;
 use crate::compaction::committing;
 use crate::errors::Context;
 use crate::schema::{BaseVersion, newest_of};
 use crate::sstable::sync_base;
 
-/// Attempts of a commit to the base table.
-const MAX_ATTEMPTS: usize = 8;
+/// Attempts of a commit that reads and writes nothing but a version.
+const MAX_ATTEMPTS: usize = 50;
 
 impl Catalog {
     /// The newest version, in which no field id is given twice from now on.
@@ -36,9 +36,9 @@ impl Catalog {
 
 /// Makes the field ids of the table non-reusable, and returns the newest version. A new column must
 /// not get the id of a dropped one, because rows above the base table may still have values under
-/// that id. A few retries after concurrent commits, one of which may be the same migration.
+/// that id. Retries after concurrent commits, one of which may be the same migration.
 async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> {
-    let mut backoff = Backoff::at_once(MAX_ATTEMPTS);
+    let mut backoff = beside_commits(MAX_ATTEMPTS);
     while !base.manifest().uses_non_reusable_field_ids() {
         let migrated = match committing(&base).await {
             Ok(mut base) => base.migrate_to_non_reusable_field_ids().await,

@@ -9,6 +9,7 @@
 //! compaction starts again.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -103,11 +104,11 @@ impl Table {
             .filter(|index| index.info.unindexed_rows > 0 && index.untrained().is_none())
             .map(|index| index.info.name.clone())
             .collect();
-        if lacking.is_empty() || self.append(lacking.clone()).await.is_ok() {
+        if lacking.is_empty() || self.append(&lacking).await.is_ok() {
             return Ok(());
         }
         for name in lacking {
-            if let Err(error) = self.append(vec![name.clone()]).await {
+            if let Err(error) = self.append(slice::from_ref(&name)).await {
                 tracing::warn!(table = self.uri(), index = name, %error, "an index lacks new rows");
                 notes.insert(name, error.to_string());
             }
@@ -115,11 +116,8 @@ impl Table {
         Ok(())
     }
 
-    async fn append(&self, names: Vec<String>) -> Result<u64> {
-        let options = &OptimizeOptions::append().index_names(names);
-        let update =
-            |base: Arc<Dataset>| async move { update_indexes(&base, options).boxed().await };
-        retried(&self.catalog, MAX_UPDATES, update).await
+    async fn append(&self, names: &[String]) -> Result<()> {
+        self.update(names, &OptimizeOptions::append(), MAX_UPDATES).await
     }
 
     /// Merges the newest segments of each index with more than [`MAX_SEGMENTS`]. A merge that fails

@@ -13,6 +13,7 @@ mod options;
 mod params;
 mod plan;
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -174,22 +175,46 @@ impl Table {
         names: Option<&[String]>,
         num_indices_to_merge: Option<usize>,
     ) -> Result<Vec<OptimizedIndex>> {
+        let base = self.catalog.latest_base().await?;
         if let Some(names) = names {
-            self.refuse_unknown(names, &*self.catalog.latest_base().await?).await?;
+            self.refuse_unknown(names, &base).await?;
         }
-        let mut options = OptimizeOptions::new().num_indices_to_merge(num_indices_to_merge);
-        if let Some(names) = names {
-            options = options.index_names(names.to_vec());
-        }
-        let options = &options;
-        let update = |base: Arc<Dataset>| async move {
-            let before = Listed::of(&base).await?;
-            update_indexes(&base, options).boxed().await?;
-            Ok(before)
-        };
-        let before = retried(&self.catalog, MAX_BUILDS, update).await?;
+        let before = Listed::of(&base).await?;
+        let names = names.map_or_else(
+            || before.iter().map(|index| index.info.name.clone()).collect(),
+            <[String]>::to_vec,
+        );
+        let options = OptimizeOptions::new().num_indices_to_merge(num_indices_to_merge);
+        self.update_all(&names, &options).boxed().await?;
         let after = Listed::of(&*self.catalog.latest_base().await?).await?;
         Ok(after.iter().filter_map(|index| change(&before, index)).collect())
+    }
+
+    /// Updates the indexes `names` in one commit. Where commits of others come first again and
+    /// again, each index has a commit of its own, which is sooner done and meets fewer of them.
+    async fn update_all(&self, names: &[String], options: &OptimizeOptions) -> Result<()> {
+        if names.len() > 1 {
+            let Err(error) = self.update(names, options, MAX_UPDATES).await else { return Ok(()) };
+            tracing::info!(table = self.uri(), %error, "each index is updated by itself");
+        }
+        for name in names {
+            self.update(slice::from_ref(name), options, MAX_BUILDS).await?;
+        }
+        Ok(())
+    }
+
+    /// Updates the indexes `names` in one commit, with at most `max_attempts`.
+    pub(super) async fn update(
+        &self,
+        names: &[String],
+        options: &OptimizeOptions,
+        max_attempts: usize,
+    ) -> Result<()> {
+        let options = &options.clone().index_names(names.to_vec());
+        let update = |base: Arc<Dataset>| async move {
+            update_indexes(&base, options).boxed().await.map(drop)
+        };
+        retried(&self.catalog, max_attempts, update).await
     }
 
     /// Refuses names that no index of `base` has.
