@@ -87,6 +87,26 @@ def test_updates_and_merges_of_sequenced_rows_work(make_table: MakeTable) -> Non
         assert values(table) == {1: expected}
 
 
+@pytest.mark.parametrize("inserts", [False, True])
+def test_a_merge_deletes_with_the_sequence_of_the_row_that_it_removes(
+    make_table: MakeTable, inserts: bool
+) -> None:
+    table = make_table(SCHEMA, **SEQUENCE)
+    table.upsert(row(1, 10, 5))
+    table.upsert(row(2, 10, 5))
+    merge = table.merge(pa.concat_tables([row(1, 3, 0), row(4, 3, 4)]))
+    merge = merge.when_matched_delete("source.v = 0")
+    done = (merge.when_not_matched_insert_all() if inserts else merge).execute()
+    assert done.num_deleted == 1
+    left = {2: 5, 4: 4} if inserts else {2: 5}
+    assert values(table) == left
+    table.compact(flush=True)
+    table.upsert(row(1, 9, 7))
+    assert values(table) == left
+    table.upsert(row(1, 11, 8))
+    assert values(table) == {1: 8, **left}
+
+
 # --- rows that are compared by age alone ---
 
 

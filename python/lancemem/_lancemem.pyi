@@ -9,9 +9,10 @@ Data goes in as any object with `__arrow_c_stream__` or `__arrow_c_array__`: pya
 batches, pandas and polars frames. lancemem copies it once and keeps none of the caller's buffers.
 Rows can also be a pyarrow dataset, a list of dicts, a dict of columns or an iterable of batches.
 
-Errors are `LancememError`, with two exceptions. An argument of a wrong Python type or sign raises
-`TypeError`, `ValueError` or `OverflowError`. A stream that its producer breaks raises `OSError`.
-Then too nothing is written.
+Errors are `LancememError`, with some exceptions. An argument of a wrong Python type or sign raises
+`TypeError`, `ValueError` or `OverflowError`. A stream that its producer breaks raises `OSError`, an
+iterable of the caller its own error. Then too nothing is written. A call that needs a package that
+is not installed raises `ModuleNotFoundError`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -205,8 +206,8 @@ class ChangesUnavailableError(LancememError):
     """The changes of a version cannot be derived. Read the table as a whole and go on behind it.
 
     Attributes:
-        version: The version of the base table.
-        operation: Lance's name of the operation that committed it.
+        version: The version of the base table; at level "flushed" the generation of a shard.
+        operation: Lance's name of the operation that committed it; at level "flushed" that name.
     """
 
     version: int
@@ -1091,7 +1092,8 @@ class Table:
                 sort last, for two weeks where the name has a time (docs/format.md). Default: no id.
             round_floats: Round doubles of every `float` column to the nearest. Default: False.
             take_over: Claim a shard although a job of another process may run on it. **That job is
-                stopped**: its next put raises `WriterFencedError`, and no acknowledged row is lost.
+                stopped**: its next put raises `WriterFencedError`. Rows that it acknowledged as
+                durable stay; those of `durable=False` that are not in its log are lost.
                 Default: False.
 
         Returns:
@@ -1103,8 +1105,10 @@ class Table:
             ShardHeldError: A job of another process may run on a shard. Nothing is written, unless
                 the job started while the call wrote to other shards.
             StaleTxnError: A shard has recorded a newer version of the application.
-            RetryableError: Other writers held a shard for a minute. Nothing of the call is in that
-                shard; other shards may have their rows.
+            RetryableError: Other writers held a shard for a minute, or no compaction made room
+                within `max_compaction_wait`: then compact before another try. Nothing of the call
+                is in that shard; other shards may have their rows.
+            CorruptionError: The log of a shard is damaged (docs/repair.md).
             JobStoppedError: It is not known whether the rows of a shard are written.
             WriterFencedError: Another process took a shard from the job that wrote the rows. It is
                 not known whether the rows of this shard are written.
@@ -1122,7 +1126,10 @@ class Table:
         The call writes to each shard as `upsert` does.
 
         Args:
-            keys: As in `get`.
+            keys: As in `get`. In a table with `sequence_by` the key columns alone: rows that have
+                the sequence columns too are deletes with that sequence, which lose against a
+                greater one. With `deletes="ignore"` the call changes nothing, though the result
+                counts the keys; with "refuse" it is an `InvalidInputError`.
             txn: As in `upsert`.
             take_over: As in `upsert`.
 
@@ -1150,7 +1157,8 @@ class Table:
         The call writes to each shard as `upsert` does.
 
         Args:
-            data: The rows. Of a row that deletes, only the key counts.
+            data: The rows. Of a row that deletes, the key counts; with `sequence_by` its sequence
+                too, and with `deletes="retract"` all its values.
             deletes: An Arrow array of booleans, one for each row. True deletes the row's key.
             txn: As in `upsert`.
             round_floats: As in `upsert`.
@@ -1212,6 +1220,9 @@ class Table:
             InvalidInputError: The bulk write was aborted, or an SSTable is missing or was written
                 more than six days ago: `collect_garbage` removes staged SSTables after a week.
             StaleTxnError: A shard has recorded a newer version of the application.
+            RetryableError: The storage failed, or other writers held a shard for a minute. Each
+                shard has all of its SSTables or none: call again with the same arguments.
+            CorruptionError: The file that records the decision about the bulk write is damaged.
         """
 
     def abort(self, sstables: Sequence[StagedSsTable], *, write: str) -> bool:
@@ -1247,7 +1258,10 @@ class Table:
         """
 
     def writer(
-        self, config: WriterConfig | None = None, *, maintenance: bool | None = None
+        self,
+        config: WriterConfig | None = None,
+        *,
+        maintenance: MaintenanceConfig | bool | None = None,
     ) -> TableWriter:
         """Open a writer, which takes rows of all shards.
 
@@ -1338,7 +1352,8 @@ class Table:
                 MemTables of the jobs and writers of this process, and those of `jobs`.
             jobs: More running jobs of a "live" read: of other processes, as `connect_job` returns
                 them. The other levels take none. The read raises `JobStoppedError` where a job of
-                `jobs` is closed, and `WriterFencedError` where another job took its shard. A job of
+                `jobs` is closed. Where another job took its shard, it raises `WriterFencedError`
+                for a job of this process, and `JobStoppedError` for one of `connect_job`. A job of
                 this process that is not among `jobs` is left out once it does not run any more.
 
         Returns:
@@ -1508,7 +1523,8 @@ class Table:
             InvalidInputError: Files of the token's snapshot were removed, the token is of another
                 table, or arguments do not go together. Also where there is no such version, or
                 none as old as `timestamp`; the error names the oldest version left.
-            JobStoppedError: A job of `jobs` is closed.
+            JobStoppedError: A job of `jobs` is closed, or is of `connect_job` and lost its shard.
+            WriterFencedError: Another job took the shard of a job of `jobs` of this process.
 
         Example:
             snapshot = table.snapshot()
@@ -1586,7 +1602,8 @@ class Table:
         Raises:
             InvalidInputError: With `missing="raise"`, where keys have no row. The message names the
                 number of these keys and the first five. Also where the keys cannot be used.
-            JobStoppedError: A job of `jobs` is closed.
+            JobStoppedError: A job of `jobs` is closed, or is of `connect_job` and lost its shard.
+            WriterFencedError: Another job took the shard of a job of `jobs` of this process.
 
         Example:
             rows = table.get([3, 7])
@@ -2197,7 +2214,8 @@ class Job:
 
         Args:
             address: The address to listen on; port 0 takes a free one.
-            token: The secret of a reader, 16 to 4,096 characters. Default: 256 random bits.
+            token: The secret of a reader, 16 to 4,096 visible ASCII characters. Default: 256 random
+                bits.
             tls: The paths of a certificate and of its private key, in PEM form. Without TLS, rows
                 and token can be read on the way.
             max_streams: The maximum number of reads at a time. Default: 16.
@@ -2210,6 +2228,8 @@ class Job:
 
         Raises:
             InvalidInputError: The address cannot be bound, or an argument cannot be used.
+            JobStoppedError: The job is closed or stopped.
+            WriterFencedError: Another job took the shard.
         """
 
     def stats(self) -> JobStats:
@@ -2309,7 +2329,7 @@ class TableWriter:
 
     def apply(
         self,
-        data: _Data,
+        data: _Rows,
         deletes: _Array,
         *,
         durable: bool | None = None,
@@ -2726,7 +2746,7 @@ class BulkWriter:
             LancememError: None of these rows is staged, and all earlier ones are.
         """
 
-    def delete(self, keys: _Data) -> None:
+    def delete(self, keys: _Rows) -> None:
         """Add keys to delete.
 
         Args:

@@ -66,8 +66,8 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
     """Create a table with its shards from rows or from a schema, and open it.
 
     The rows become visible in one commit for each shard, as `Table.bulk_writer` writes them: a
-    stream that is larger than memory is fine. Of rows with one key the last one stays. Where the
-    rows cannot be written, no table is left.
+    stream that is larger than memory is fine. Of rows with one key the last one stays, or what the
+    merge rule makes of them. Where the rows cannot be written, no table is left.
 
     Args:
         uri: A path, which is made absolute, a `file://` URL with its escapes, or `s3://`.
@@ -105,11 +105,13 @@ def create_table(  # noqa: PLR0913 - each is a keyword of one setting
             "deduplicate".
         storage_options: Options of pylance, such as `aws_access_key_id` (docs/object-stores.md).
             Base table and shards share them. No error, log line or `repr` shows the secret ones.
-        exist_ok: Open the table if one exists at `uri`; its columns, key and sharding must be those
-            asked for. **Its rows stay, and `data` is not written.** Default: False.
+        exist_ok: Open the table if one exists at `uri`; its columns, key, sharding and merge rule
+            must be those asked for. **Its rows and settings stay: `data`, `config`, `maintenance`
+            and `changelog` are not written.** Default: False.
         mode: "overwrite" drops the table at `uri` first, if there is one, as `drop_table` does. The
-            columns are checked before, and rows that stream are read into a temporary file.
-            Default: "create".
+            columns are checked before, and rows that stream are read into a temporary file. **The
+            values are not: where a row cannot be written, such as one with a null key, the old
+            table is gone too.** Default: "create".
 
     Returns:
         The table.

@@ -213,6 +213,9 @@ class TableChangeFeeds(_lancemem.Table):
 
         Raises:
             ChangesExpiredError: The version of `since` was cleaned up.
+            ChangesUnavailableError: The changes of a version behind the position cannot be derived,
+                or were never stored. Read the table as a whole; at the levels of versions then
+                `move_changes_consumer(name, error.version)`.
             InvalidInputError: No consumer can have that name, or an argument is none of `changes`.
             RetryableError: The storage failed.
 

@@ -22,7 +22,7 @@ class FlushedChangesConsumer(NamedConsumer["FlushedFeed", str]):
 
     A consumer that ends between `poll` and `commit` reads the same changes again. So each change
     is seen once where the caller commits after it has stored the changes, and stores a repeated
-    feed over the first: by key, or with `feed.until` as the transaction id.
+    feed over the first, by key. `feed.until` is text, and no version of a transaction id.
 
     Attributes:
         name: Its name.
@@ -53,14 +53,17 @@ class FlushedChangesConsumer(NamedConsumer["FlushedFeed", str]):
     def poll(self) -> FlushedFeed | None:
         """Return the changes behind the position, or None if no row has changed.
 
-        Without a `commit` in between, the next call returns the same changes, and later ones.
+        Without a `commit` in between, the next call returns the same changes, and later ones. A
+        consumer without a position gets the changes that are left: those that a collection has
+        removed are left out without an error.
 
         Returns:
             The changes up to the last published one, or None if no row has changed.
 
         Raises:
-            ChangesExpiredError: A collection removed changes of a consumer without a position.
-            InvalidInputError: The consumer is closed.
+            ChangesUnavailableError: The table stored no changes of flushes for a while, so those
+                behind the position were never stored.
+            InvalidInputError: The consumer is closed, or the table stores no changes of flushes.
             RetryableError: The storage failed.
 
         Example:

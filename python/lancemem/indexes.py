@@ -103,7 +103,8 @@ class TableIndexes(_lancemem.Table):
             prefix_only: "INVERTED" with "ngram": only n-grams at the start of a word. Default:
                 False.
             memory_limit: "INVERTED": MiB of memory for the build. Default: 2 GiB for each worker.
-            num_workers: "INVERTED": threads of the build. Default: all processors.
+            num_workers: "INVERTED": threads of the build, at most all processors but two. Default:
+                half of the processors.
 
         Returns:
             The index.

@@ -155,6 +155,8 @@ def _divided(rows: pa.Table, condition: str | None) -> tuple[pa.Table, pa.Table]
 def _made(table: Table, clause: Clause, rows: pa.Table, written: Written) -> pa.Table:
     """Return the rows of a clause, with all columns that the merge writes."""
     values, key = clause.values, table.primary_key
+    # A delete has the sequence of the row that it removes: no event between the two is undone.
+    of_deletes = {*key, *rule_calls.sequence_columns(table)}
     computed = evaluate(rows, values) if values else None
     if computed is not None and not clause.matched:
         _refuse_other_keys(computed, rows, key)
@@ -165,7 +167,7 @@ def _made(table: Table, clause: Clause, rows: pa.Table, written: Written) -> pa.
             columns.append(rows[own])
         elif computed is not None and values is not None and name in values:
             columns.append(computed[name])
-        elif of_target or (clause.op == "D" and name in key):
+        elif of_target or (clause.op == "D" and name in of_deletes):
             columns.append(rows[f"target.{name}"])
         else:
             nulls = pa.nulls(rows.num_rows, table.schema.field(name).type)

@@ -123,7 +123,8 @@ class TableReads(_lancemem.Table):
                 MemTables of the jobs and writers of this process, and those of `jobs`.
             jobs: More running jobs of a "live" read: of other processes, as `connect_job` returns
                 them. The other levels take none. The read raises `JobStoppedError` where a job of
-                `jobs` is closed, and `WriterFencedError` where another job took its shard. A job of
+                `jobs` is closed. Where another job took its shard, it raises `WriterFencedError`
+                for a job of this process, and `JobStoppedError` for one of `connect_job`. A job of
                 this process that is not among `jobs` is left out once it does not run any more.
             nearest: pylance's description of a search, a dict with `column`, `q` and the other
                 arguments of `search` under their names, and `use_index`. The scan is then that

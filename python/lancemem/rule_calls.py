@@ -29,6 +29,7 @@ __all__ = [
     "refuse_mode",
     "refuse_retract",
     "replaced_columns",
+    "sequence_columns",
     "takes_back",
 ]
 
@@ -64,6 +65,12 @@ def orders_by(table: Table, column: str) -> bool:
         and rule.merge_engine == "deduplicate"
         and rule.sequence_by[:1] == (column,)
     )
+
+
+def sequence_columns(table: Table) -> tuple[str, ...]:
+    """List the columns that order whole rows of a key: a delete has them too, or is a barrier."""
+    rule = table.merge_rule
+    return rule.sequence_by if rule is not None and rule.merge_engine == "deduplicate" else ()
 
 
 def given_columns(table: Table, given: Collection[str]) -> tuple[str, ...]:

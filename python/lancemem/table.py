@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from lancemem._lancemem import WriterConfig
+    from lancemem._lancemem import MaintenanceConfig, WriterConfig
 
 __all__ = ["Table"]
 
@@ -64,7 +64,10 @@ class Table(TableReads, TableUpdates, TableIndexes, TableChangeFeeds):
         return table
 
     def writer(  # noqa: D102 - the extension has the docstring
-        self, config: WriterConfig | None = None, *, maintenance: bool | None = None
+        self,
+        config: WriterConfig | None = None,
+        *,
+        maintenance: MaintenanceConfig | bool | None = None,
     ) -> TableWriter:
         handle = super().writer(config, maintenance=maintenance)
         return TableWriter._of(handle, self)  # noqa: SLF001 - the same package

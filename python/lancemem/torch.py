@@ -62,7 +62,8 @@ class ScanDataset(IterableDataset):  # type: ignore[misc, type-arg, unused-ignor
 
     Use `DataLoader(dataset, batch_size=None)`. The dataset pins the snapshot that it finds when it
     is made, and every epoch, worker and rank reads that snapshot until `refresh`. Readers divide it
-    by parts: each reads its own rows alone, and each key comes once.
+    by parts: each reads its own rows alone, and each key comes once. All ranks need the same
+    `num_workers` and `shuffle`; otherwise rows are left out or come twice.
 
     Ranks take `rank` and `world_size` from `torch.distributed` where that is initialized. Each rank
     is a process of its own: pass one `snapshot` token to all of them, so that they divide the same
@@ -222,7 +223,8 @@ class KeyDataset(Dataset):  # type: ignore[misc, type-arg, unused-ignore]
 
         Args:
             table: The table, or its URI.
-            keys: The keys in their order, as in `Table.get`. Default: all keys of the snapshot in
+            keys: The keys in their order: Arrow data with the key columns, or, for a key of one
+                column, an Arrow array or a list of its values. Default: all keys of the snapshot in
                 ascending order. Keys are kept in memory.
             columns: The columns of a row. Default: all.
             snapshot: The token of the snapshot to read. Default: the newest.

@@ -130,6 +130,19 @@ def test_the_first_row_of_a_key_is_not_updated_through_spark(
     assert [tuple(row) for row in table.toDF().collect()] == [(1, 1, 0.5)]
 
 
+def test_a_merge_deletes_with_the_sequence_of_the_row_that_it_removes(
+    spark: SparkSession, table_uri: str
+) -> None:
+    table = LancememTable.create(spark, table_uri, schema=DDL, primary_key="id", sequence_by="ts")
+    table.upsert(spark.createDataFrame([(1, 10, 0.5), (2, 10, 0.5)], DDL))
+    source = spark.createDataFrame([(1, 3, 0.0), (3, 3, 3.0)], DDL)
+    merge = table.merge(source, "t.id = s.id").whenMatchedDelete("s.v = 0")
+    merge.whenNotMatchedInsertAll().execute()
+    assert rows_of(table) == [(2, 10, 0.5), (3, 3, 3.0)]
+    table.upsert(spark.createDataFrame([(1, 9, 0.7)], DDL))
+    assert rows_of(table) == [(2, 10, 0.5), (3, 3, 3.0)]
+
+
 # --- rows that are merged ---
 
 

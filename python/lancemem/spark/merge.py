@@ -335,7 +335,9 @@ class MergeBuilder:
     def _value(self, clause: _Clause, name: str) -> Column:
         target, source = sf.col(self._target_alias), sf.col(self._source_alias)
         if clause.op == "D":
-            return target[name] if name in self._key else sf.lit(None)
+            # With the sequence of the row that it removes, a delete undoes no event in between.
+            is_kept = name in self._key or name in rule_calls.sequence_columns(self._table.handle)
+            return target[name] if is_kept else sf.lit(None)
         own = self._key.get(name, name)
         if clause.values is None and own in self._source.columns:
             return source[own]

@@ -120,6 +120,11 @@ class _Running:
 class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, MaintenanceCalls):
     """A lancemem table, bound to a Spark session.
 
+    A write takes its shards over: a job (`Table.start_job`, `Table.writer`) that runs there in
+    another process is stopped, and where tasks write also one of this process. Its next put raises
+    `WriterFencedError`. Rows that it acknowledged as durable stay. `lancemem.Table.upsert` refuses
+    instead.
+
     Example:
         table = LancememTable.forPath(spark, "/data/board.lance")
         table.upsert(rows, sequence_by="updated_at")

@@ -6,8 +6,8 @@
 //! processes.
 //!
 //! A job is recorded while its starter has the turn of this process at the shard (`claims` in
-//! `catalog`). A write claims the shard in its turn too, and looks here first. So no write of this
-//! process fences a job of this process.
+//! `catalog`). A write claims the shard in its turn too, and looks here first. So no upsert,
+//! delete or flush of this process fences a job of this process; the commit of a bulk write does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
