@@ -97,7 +97,7 @@ def test_a_merge_deletes_with_the_sequence_of_the_row_that_it_removes(
     merge = table.merge(pa.concat_tables([row(1, 3, 0), row(4, 3, 4)]))
     merge = merge.when_matched_delete("source.v = 0")
     done = (merge.when_not_matched_insert_all() if inserts else merge).execute()
-    assert done.num_deleted == 1
+    assert done.num_rows_deleted == 1
     left = {2: 5, 4: 4} if inserts else {2: 5}
     assert values(table) == left
     table.compact(flush=True)
