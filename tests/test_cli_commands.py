@@ -198,14 +198,21 @@ def test_a_scan_of_many_rows_shows_the_first_and_names_the_way_to_all(
 
 def test_values_that_json_lacks_are_text(make_table: MakeTable, call: Call) -> None:
     schema = pa.schema(
-        [pa.field("id", pa.binary()), ("at", pa.timestamp("us")), ("x", pa.float64())]
+        [
+            pa.field("id", pa.binary()),
+            ("at", pa.timestamp("us")),
+            ("x", pa.float64()),
+            ("m", pa.map_(pa.string(), pa.float64())),
+        ]
     )
     table = make_table(schema)
-    table.upsert(pa.table([[b"\xff"], [0], [float("nan")]], schema=schema))
-    assert call("scan", table.uri) == [{"id": "/w==", "at": "1970-01-01T00:00:00", "x": "nan"}]
+    nan = float("nan")
+    table.upsert(pa.table([[b"\xff"], [0], [nan], [[("a", nan)]]], schema=schema))
+    wanted = {"id": "/w==", "at": "1970-01-01T00:00:00", "x": "nan", "m": [["a", "nan"]]}
+    assert call("scan", table.uri) == [wanted]
     table.compact(flush=True)
     (change,) = call("changes", table.uri)
-    assert (change["id"], change["x"]) == ("/w==", "nan")
+    assert {name: change[name] for name in wanted} == wanted
 
 
 def test_search_finds_the_nearest_rows(table_uri: str, call: Call) -> None:

@@ -720,7 +720,7 @@ def optimize_indexes(
 
     Raises:
         InvalidInputError: No index has one of the names.
-        RetryableError: The storage failed.
+        RetryableError: The storage failed, or other commits came first again and again.
     """
 
 def _set_memory_index_bounds(
@@ -1126,10 +1126,11 @@ class Table:
         The call writes to each shard as `upsert` does.
 
         Args:
-            keys: As in `get`. In a table with `sequence_by` the key columns alone: rows that have
-                the sequence columns too are deletes with that sequence, which lose against a
-                greater one. With `deletes="ignore"` the call changes nothing, though the result
-                counts the keys; with "refuse" it is an `InvalidInputError`.
+            keys: As in `get`. In a "deduplicate" table with `sequence_by` rows that have the
+                sequence columns too are deletes with that sequence, which lose against a greater
+                one. With "first_row" and sequence groups such rows are an `InvalidInputError`: give
+                the key columns alone. With `deletes="ignore"` the call changes nothing, though the
+                result counts the keys; with "refuse" it is an `InvalidInputError`.
             txn: As in `upsert`.
             take_over: As in `upsert`.
 
@@ -1157,8 +1158,8 @@ class Table:
         The call writes to each shard as `upsert` does.
 
         Args:
-            data: The rows. Of a row that deletes, the key counts; with `sequence_by` its sequence
-                too, and with `deletes="retract"` all its values.
+            data: The rows. Of a row that deletes, the key counts; with "deduplicate" and
+                `sequence_by` its sequence too, and with `deletes="retract"` all its values.
             deletes: An Arrow array of booleans, one for each row. True deletes the row's key.
             txn: As in `upsert`.
             round_floats: As in `upsert`.

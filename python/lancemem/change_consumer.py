@@ -24,7 +24,8 @@ class ChangesConsumer(NamedConsumer["ChangeFeed", int]):
 
     A consumer that ends between `poll` and `commit` reads the same changes again. So each change
     is seen once where the caller commits after it has stored the changes, and stores a repeated
-    feed over the first: by key, or with `feed.until` as the transaction id.
+    feed over the first: by key, or with `feed.until` as the version of the
+    transaction id.
 
     Attributes:
         name: Its name.

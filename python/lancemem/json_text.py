@@ -47,6 +47,6 @@ def _finite(value: object) -> object:
         return str(value)
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return value

@@ -141,6 +141,9 @@ class MergeBuilder:
     def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
         """Delete a matched row.
 
+        In a table with `sequence_by` the delete has the sequence of the stored row. Where that is
+        null in all its columns, `execute` raises `InvalidInputError`.
+
         Args:
             condition: As in `when_matched_update_all`.
 

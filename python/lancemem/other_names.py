@@ -81,7 +81,7 @@ _OF_SCAN = {
     "nprobes": "search(vector, nprobes=...) takes the number of partitions",
     "refine_factor": "search(vector, refine_factor=...) takes the factor",
     "bypass_vector_index": "search(vector, exact=True) uses no table index",
-    "fast_search": "search(vector, fast_search=True) searches rows of the table index alone",
+    "fast_search": "search(vector, fast_search=True) searches what indexes cover, alone",
     "to_list": "to_table().to_pylist() returns dicts",
     "to_arrow": "to_table() returns a table of pyarrow",
     "explain_plan": "explain() returns the plan",

@@ -49,10 +49,11 @@ class TableUpdates(_lancemem.Table):
         The call writes to each shard as `upsert` does.
 
         Args:
-            keys: As in `get`. Does not go with `where`. In a table with `sequence_by` the key
-                columns alone: rows that have the sequence columns too are deletes with that
-                sequence, which lose against a greater one. With `deletes="ignore"` the call changes
-                nothing, though the result counts the keys; with "refuse" it is an
+            keys: As in `get`. Does not go with `where`. In a "deduplicate" table with `sequence_by`
+                rows that have the sequence columns too are deletes with that sequence, which lose
+                against a greater one. With "first_row" and sequence groups such rows are an
+                `InvalidInputError`: give the key columns alone. With `deletes="ignore"` the call
+                changes nothing, though the result counts the keys; with "refuse" it is an
                 `InvalidInputError`.
             where: As the `filter` of `scan`.
             txn: As in `upsert`.

@@ -227,7 +227,7 @@ def collect(
         answers.say(f"{gone.num_pinned_sstables} SSTables are being read, and stay")
 
 
-@command("record-index", UPKEEP)
+@command("record-index", UPKEEP, verifies=True)
 def record_index(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="create, verify or drop.")],
     uri: Uri,

@@ -106,7 +106,11 @@ class MergeBuilder:
         return self._with(_Clause(True, "U", condition, set))
 
     def whenMatchedDelete(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
-        """Delete a matched row."""
+        """Delete a matched row.
+
+        In a table with `sequence_by` the delete has the sequence of the stored row. Where that is
+        null in all its columns, `execute` raises `InvalidInputError`.
+        """
         return self._with(_Clause(True, "D", condition, {}))
 
     def whenNotMatchedInsertAll(self, condition: Column | str | None = None) -> MergeBuilder:  # noqa: N802
@@ -169,6 +173,7 @@ class MergeBuilder:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
         txn = transactions.of_application(txn_app_id, txn_version)
         columns = self._table.refresh().schema.names
+        self._refuse_cut_sequences()
         plan = WritePlan(
             self._written(),
             tuple(self._table.primary_key),
@@ -193,6 +198,23 @@ class MergeBuilder:
         written = sum(report["rows"] for report in reports)
         already = sum(bool(report["already_written"]) for report in reports)
         return MergeResult(written - deleted - inserted, inserted, deleted, matched, already)
+
+    def _refuse_cut_sequences(self) -> None:
+        """Refuse to write a stored sequence again that Spark has cut: the event would lose."""
+        for name in rule_calls.sequence_columns(self._table.handle):
+            of = self._table.schema.field(name).type
+            is_cut = pa.types.is_date64(of) or (pa.types.is_timestamp(of) and of.unit == "ns")
+            is_again = any(
+                it.op == "D" or (it.op == "U" and it.values is not None and name not in it.values)
+                for it in self._clauses
+            )
+            if is_cut and is_again:
+                raise lancemem.InvalidInputError(
+                    f"table {self._table.uri}: column {name!r} of sequence_by is {of}, which Spark "
+                    "cuts, so a delete or an update with the stored value would lose against the "
+                    "stored row; assign the column in whenMatchedUpdate, delete with "
+                    "LancememTable.delete, or merge with lancemem.Table.merge"
+                )
 
     def _with(self, clause: _Clause) -> MergeBuilder:
         handle = self._table.handle

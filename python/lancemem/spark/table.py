@@ -120,9 +120,10 @@ class _Running:
 class LancememTable(DeltaNames, ChangeReads, VectorSearch, IndexCalls, MaintenanceCalls):
     """A lancemem table, bound to a Spark session.
 
-    A write takes its shards over: a job (`Table.start_job`, `Table.writer`) that runs there in
-    another process is stopped, and where tasks write also one of this process. Its next put raises
-    `WriterFencedError`. Rows that it acknowledged as durable stay. `lancemem.Table.upsert` refuses
+    A write and a `flush` take their shards over: a job (`Table.start_job`, `Table.writer`) that
+    runs there in another process is stopped. Tasks, `merge`, `apply_changes`, `flush` and
+    `start_jobs` stop a job of this process too. The next put of a stopped job raises
+    `WriterFencedError`; its acknowledged durable rows stay. `lancemem.Table.upsert` refuses
     instead.
 
     Example:

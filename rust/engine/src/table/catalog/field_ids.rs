@@ -46,9 +46,11 @@ async fn with_own_field_ids(mut base: Dataset, action: &str) -> Result<Dataset> 
         };
         let before = base.version().version;
         base = newest_of(&base).await.context(action)?;
-        if let Err(error) = migrated.context(action)
-            && (base.version().version == before || backoff.is_last())
-        {
+        let Err(error) = migrated.context(action) else { continue };
+        if base.manifest().uses_non_reusable_field_ids() {
+            break;
+        }
+        if base.version().version == before || backoff.is_last() {
             return Err(error);
         }
         backoff.wait().await;

@@ -117,7 +117,7 @@ impl Table {
     }
 
     async fn append(&self, names: &[String]) -> Result<()> {
-        self.update(names, &OptimizeOptions::append(), MAX_UPDATES).await
+        self.update(Some(names), &OptimizeOptions::append(), MAX_UPDATES).await
     }
 
     /// Merges the newest segments of each index with more than [`MAX_SEGMENTS`]. A merge that fails

@@ -1,6 +1,7 @@
 //! The indexes of the base table: created, listed, dropped, and brought up to date.
 //!
-//! Owns: the calls, each in one commit, with retries after concurrent commits.
+//! Owns: the calls, with retries after concurrent commits. An update of several indexes is one
+//! commit, or one for each index where other commits come first.
 //! Does not own: the files of an index, which Lance builds, or the commit (`crate::compaction`).
 //!
 //! An index covers the fragments that it was built of. A compaction adds fragments, and brings the
@@ -168,7 +169,8 @@ impl Table {
     /// new rows; `None` adds a segment, or rebuilds partitions that have grown too large.
     ///
     /// # Errors
-    /// An input error for a name that no index has; a storage error, also after repeated conflicts.
+    /// An input error for a name that no index has; a storage error, also after repeated conflicts:
+    /// other indexes may be updated then.
     #[boxed]
     pub async fn optimize_indexes(
         &self,
@@ -180,37 +182,42 @@ impl Table {
             self.refuse_unknown(names, &base).await?;
         }
         let before = Listed::of(&base).await?;
-        let names = names.map_or_else(
-            || before.iter().map(|index| index.info.name.clone()).collect(),
-            <[String]>::to_vec,
-        );
         let options = OptimizeOptions::new().num_indices_to_merge(num_indices_to_merge);
-        self.update_all(&names, &options).boxed().await?;
+        self.update_all(names, &before, &options).boxed().await?;
         let after = Listed::of(&*self.catalog.latest_base().await?).await?;
         Ok(after.iter().filter_map(|index| change(&before, index)).collect())
     }
 
-    /// Updates the indexes `names` in one commit. Where commits of others come first again and
-    /// again, each index has a commit of its own, which is sooner done and meets fewer of them.
-    async fn update_all(&self, names: &[String], options: &OptimizeOptions) -> Result<()> {
-        if names.len() > 1 {
-            let Err(error) = self.update(names, options, MAX_UPDATES).await else { return Ok(()) };
-            tracing::info!(table = self.uri(), %error, "each index is updated by itself");
+    /// Updates the indexes `names`, or all of `listed`, in one commit. Where commits of others come
+    /// first again and again, each index has a commit of its own, which is sooner done and meets
+    /// fewer of them. An index that cannot be updated does not keep the others from it.
+    async fn update_all(
+        &self,
+        names: Option<&[String]>,
+        listed: &[Listed],
+        options: &OptimizeOptions,
+    ) -> Result<()> {
+        let Err(error) = self.update(names, options, MAX_UPDATES).await else { return Ok(()) };
+        tracing::info!(table = self.uri(), %error, "each index is updated by itself");
+        let listed = || listed.iter().map(|index| index.info.name.clone()).collect();
+        let mut done = Ok(());
+        for name in &names.map_or_else(listed, <[String]>::to_vec) {
+            done = done.and(self.update(Some(slice::from_ref(name)), options, MAX_BUILDS).await);
         }
-        for name in names {
-            self.update(slice::from_ref(name), options, MAX_BUILDS).await?;
-        }
-        Ok(())
+        done
     }
 
-    /// Updates the indexes `names` in one commit, with at most `max_attempts`.
+    /// Updates the indexes `names`, or all, in one commit, with at most `max_attempts`.
     pub(super) async fn update(
         &self,
-        names: &[String],
+        names: Option<&[String]>,
         options: &OptimizeOptions,
         max_attempts: usize,
     ) -> Result<()> {
-        let options = &options.clone().index_names(names.to_vec());
+        let options = match names {
+            Some(names) => &options.clone().index_names(names.to_vec()),
+            None => options,
+        };
         let update = |base: Arc<Dataset>| async move {
             update_indexes(&base, options).boxed().await.map(drop)
         };
