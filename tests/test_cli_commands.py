@@ -419,6 +419,19 @@ def test_damage_that_verify_cannot_look_behind_is_exit_code_1_too(
     assert run(["count", table.uri]) == 2
 
 
+def test_a_base_table_that_cannot_be_read_is_damage_to_each_command_that_verifies(
+    table: lancemem.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.upsert(rows(range(3)))
+    table.compact(flush=True)
+    table.create_record_index()
+    for version in Path(table.uri, "_versions").iterdir():
+        version.write_bytes(b"garbage")
+    for command, code in ((["verify"], 1), (["record-index", "verify"], 1), (["count"], 2)):
+        assert run([*command, table.uri]) == code
+        assert capsys.readouterr().err.startswith("CorruptionError: ")
+
+
 def test_the_commands_of_one_part_are_the_plain_ones(
     filled: lancemem.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

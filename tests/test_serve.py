@@ -225,6 +225,13 @@ def live(table: lancemem.Table, *jobs: lancemem.Job | lancemem.RemoteJob) -> dic
     return found(table.scan(consistency="live", jobs=jobs).to_table())
 
 
+def live_once_there_is_room(table: lancemem.Table, remote: lancemem.RemoteJob) -> dict[int, str]:
+    """Read again while the endpoint serves as many reads as it may."""
+    while True:
+        with contextlib.suppress(lancemem.RetryableError):
+            return live(table, remote)
+
+
 def plain(location: str, token: str | None, **options: Any) -> tuple[flight.FlightClient, Any]:  # noqa: ANN401
     """Connect with a plain Flight client, without lancemem."""
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
@@ -702,11 +709,7 @@ def test_reads_at_a_time_are_bounded(table: lancemem.Table) -> None:
             with pytest.raises(lancemem.RetryableError, match="as many reads"):
                 live(table, remote)
             slow.cancel()
-            seen = None
-            while seen is None:
-                with contextlib.suppress(lancemem.RetryableError):
-                    seen = live(table, remote)
-            assert len(seen) == 40_000
+            assert len(live_once_there_is_room(table, remote)) == 40_000
 
 
 def test_a_reader_that_stops_reading_gives_its_place_back_and_is_told(
@@ -724,11 +727,7 @@ def test_a_reader_that_stops_reading_gives_its_place_back_and_is_told(
             stalled = client.do_get(flight.Ticket(b"snapshot"), options)
             stalled.read_chunk()
             remote = lancemem.connect_job(endpoint.location, endpoint.token)
-            seen = None
-            while seen is None:
-                with contextlib.suppress(lancemem.RetryableError):
-                    seen = live(table, remote)
-            assert len(seen) == 40_000
+            assert len(live_once_there_is_room(table, remote)) == 40_000
             with pytest.raises(flight.FlightTimedOutError, match="took no message for 50 ms"):
                 stalled.read_all()
 

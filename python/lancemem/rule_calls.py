@@ -59,12 +59,7 @@ def takes_back(table: Table) -> bool:
 
 def orders_by(table: Table, column: str) -> bool:
     """Whether the table itself shows the row of a key with the greatest value of `column`."""
-    rule = table.merge_rule
-    return (
-        rule is not None
-        and rule.merge_engine == "deduplicate"
-        and rule.sequence_by[:1] == (column,)
-    )
+    return sequence_columns(table)[:1] == (column,)
 
 
 def sequence_columns(table: Table) -> tuple[str, ...]:

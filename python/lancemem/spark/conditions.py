@@ -13,13 +13,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 import lancemem
-from lancemem.rule_calls import is_partial, refuse_assignments
+from lancemem.rule_calls import is_partial, refuse_assignments, sequence_columns
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assignment import Target, assigned
 from lancemem.spark.size_estimate import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -56,6 +56,7 @@ def updated_rows(
         if name not in schema.names:
             raise lancemem.InvalidInputError(f"table {table.uri} has no column {name!r}")
     refuse_assignments(table.handle, list(values))
+    refuse_cut_sequence(table, values)
     if is_partial(table.handle):
         given = [name for name in schema.names if name in table.primary_key or name in values]
         schema = pa.schema([schema.field(name) for name in given])
@@ -78,6 +79,24 @@ def updated_rows(
             value = assigned(value, computed.schema[place].dataType, types[place].dataType, target)
         made.append(value.alias(field.name))
     return computed.select(*made)
+
+
+def refuse_cut_sequence(table: LancememTable, assigned: Container[str]) -> None:
+    """Refuse to write the stored sequence of a row again where Spark has cut its value.
+
+    The new event would be older than the stored row, and lose. `assigned` has the columns that get
+    a new value.
+    """
+    for name in sequence_columns(table.handle):
+        of = table.schema.field(name).type
+        is_cut = pa.types.is_date64(of) or (pa.types.is_timestamp(of) and of.unit == "ns")
+        if is_cut and name not in assigned:
+            raise lancemem.InvalidInputError(
+                f"table {table.uri}: column {name!r} of sequence_by is {of}, which Spark cuts: a "
+                "delete clause or an update with the stored value would lose against the stored "
+                "row; assign the column too, delete with LancememTable.delete, or take update and "
+                "merge of lancemem.Table (LancememTable.handle)"
+            )
 
 
 def as_column(expression: Column | str) -> Column:

@@ -18,7 +18,7 @@ from lancemem import rule_calls
 from lancemem.spark import reader, transactions
 from lancemem.spark.arrow_types import spark_arrow_schema, spark_schema
 from lancemem.spark.assignment import Target, assigned
-from lancemem.spark.conditions import as_column, assigned_value
+from lancemem.spark.conditions import as_column, assigned_value, refuse_cut_sequence
 from lancemem.spark.size_estimate import estimated_bytes, quoted
 from lancemem.spark.task_errors import as_raised
 from lancemem.spark.writer import WritePlan
@@ -173,7 +173,9 @@ class MergeBuilder:
             raise lancemem.InvalidInputError("a merge needs at least one when... clause")
         txn = transactions.of_application(txn_app_id, txn_version)
         columns = self._table.refresh().schema.names
-        self._refuse_cut_sequences()
+        for clause in self._clauses:
+            if clause.matched and clause.values is not None:
+                refuse_cut_sequence(self._table, clause.values)
         plan = WritePlan(
             self._written(),
             tuple(self._table.primary_key),
@@ -198,23 +200,6 @@ class MergeBuilder:
         written = sum(report["rows"] for report in reports)
         already = sum(bool(report["already_written"]) for report in reports)
         return MergeResult(written - deleted - inserted, inserted, deleted, matched, already)
-
-    def _refuse_cut_sequences(self) -> None:
-        """Refuse to write a stored sequence again that Spark has cut: the event would lose."""
-        for name in rule_calls.sequence_columns(self._table.handle):
-            of = self._table.schema.field(name).type
-            is_cut = pa.types.is_date64(of) or (pa.types.is_timestamp(of) and of.unit == "ns")
-            is_again = any(
-                it.op == "D" or (it.op == "U" and it.values is not None and name not in it.values)
-                for it in self._clauses
-            )
-            if is_cut and is_again:
-                raise lancemem.InvalidInputError(
-                    f"table {self._table.uri}: column {name!r} of sequence_by is {of}, which Spark "
-                    "cuts, so a delete or an update with the stored value would lose against the "
-                    "stored row; assign the column in whenMatchedUpdate, delete with "
-                    "LancememTable.delete, or merge with lancemem.Table.merge"
-                )
 
     def _with(self, clause: _Clause) -> MergeBuilder:
         handle = self._table.handle

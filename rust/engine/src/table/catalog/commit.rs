@@ -21,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// At most `max_attempts` to commit beside other programs, with pauses between them.
-pub(super) const fn beside_commits(max_attempts: usize) -> Backoff {
+pub(in crate::table) const fn beside_commits(max_attempts: usize) -> Backoff {
     Backoff::exponential(max_attempts, FIRST_PAUSE, MAX_PAUSE)
 }
 

@@ -15,7 +15,7 @@
 //! What the other wings call:
 //!
 //! - of the base table: `latest`, `latest_base`, `compacted_at`, `without_reused_ids`,
-//!   `commit_on_newest`, `make_durable`;
+//!   `commit_on_newest`, `beside_commits`, `make_durable`;
 //! - of the store: `writable_store`, and the field `store` for reads;
 //! - of the shards: `shards`, `routing`, `shard_ids`, `manifests`, `manifest_of`, `manifest_store`,
 //!   `make_own`, `ordinal_of`, `foreign_among`, `is_foreign`, `logs`;
@@ -62,6 +62,7 @@ use crate::sstable::FlushedIndexes;
 use progress::Compacted;
 
 pub(super) use claims::ShardTurns;
+pub(super) use commit::beside_commits;
 pub use create::CreateOptions;
 pub use history::TableVersion;
 pub use location::Location;

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_recursion::async_recursion as boxed;
 use futures::FutureExt;
@@ -27,7 +27,7 @@ use crate::holds::{Hold, pass};
 use crate::snapshot::{Consistency, is_compacted};
 use crate::sstable::sync_base;
 use crate::table::Table;
-use crate::table::catalog::{Catalog, compacted_of};
+use crate::table::catalog::{Catalog, beside_commits, compacted_of};
 use crate::table::read::{Purpose, Sources};
 
 /// Attempts to commit. After a concurrent commit only the rows that it added are looked up, so a
@@ -41,8 +41,6 @@ const FAILURES: u32 = 4;
 const DAMAGED_PLANS: u32 = 3;
 /// Attempts to rewrite dead fragments beside concurrent commits.
 const MAX_REWRITES: usize = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// The generations that one or several commits moved.
 #[derive(Debug, Default)]
@@ -212,7 +210,7 @@ impl Table {
         sources: Sources,
     ) -> Result<Moved> {
         let mut compaction = self.plan_compaction(settings, sources).await?;
-        let mut backoff = Backoff::exponential(MAX_ATTEMPTS, FIRST_PAUSE, MAX_PAUSE);
+        let mut backoff = beside_commits(MAX_ATTEMPTS);
         let mut failures = 0;
         loop {
             if compaction.moved().next().is_some() && !settings.dry_run {
